@@ -197,6 +197,8 @@ func (r *Run) broken(l *leg, err error) fault.Fault {
 		f.Cause = fault.Overdue
 	case ue.TimedOut():
 		f.Cause = fault.Timeout
+	case ue.LongHead():
+		f.Cause = fault.LongHead
 	default:
 		f.Cause = fault.Broke
 	}

@@ -57,7 +57,7 @@ func classifyPrefill(f Fault) Verdict {
 		// There is no second try, not on D either. Another engine would take as long, which
 		// doubles the work.
 		return Verdict{Code: CodePrefillTimeout, Outcome: router.Timeout}
-	case f.Cause == TooLarge:
+	case f.Cause == TooLarge, f.Cause == LongHead:
 		// No backend has failed. Another P would answer the same, but D alone may stream it.
 		return Verdict{Code: CodePrefillFailed, Outcome: router.ClientFault, Degrade: ReasonFailed}
 	case f.Cause == Unusable:
@@ -106,7 +106,7 @@ func classifyPrefillStatus(f Fault) Verdict {
 // abort.
 func prefillFate(f Fault) Fate {
 	switch {
-	case f.At == AtLimit, f.Cause == Unusable, f.Cause == BadHandle:
+	case f.At == AtLimit, f.Cause == LongHead, f.Cause == Unusable, f.Cause == BadHandle:
 		return FateUnnamed
 	case f.Cause == Host:
 		return FateForbidden
@@ -152,7 +152,7 @@ func classifyDecode(f Fault) Verdict {
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.Gateway, Retry: RetryPaid, Handle: FateSuspect}
 	case f.Cause == Timeout:
 		return Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout, Handle: cutFate(f)}
-	case f.Cause == TooLarge:
+	case f.Cause == TooLarge, f.Cause == LongHead:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault, Handle: FateBack}
 	case f.Cause == NoRoom:
 		return Verdict{Code: CodeOverloaded, Outcome: router.ClientFault, Handle: FateBack}
@@ -229,7 +229,7 @@ func classifyPassed(f Fault) Verdict {
 		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.ClientGone}
 	case f.Cause == Broke && f.At == AtDial:
 		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.Refused, Retry: RetryFree, Probe: true}
-	case f.Cause == TooLarge:
+	case f.Cause == TooLarge, f.Cause == LongHead:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault}
 	case f.Cause == NoRoom:
 		return Verdict{Code: CodeOverloaded, Outcome: router.ClientFault}

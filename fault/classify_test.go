@@ -73,6 +73,7 @@ func prefillFailures() []judged {
 		{at(AtBody, Broke, 200, true), with(broke, FateUnheard), 502, brokeOff, false, false},
 		{at(AtBody, Broke, 503, true), broke, 502, brokeOff, false, false},
 		{at(AtLimit, TooLarge, 200, false), large, 502, "prefill backend's answer is larger than limits.answer", true, false},
+		{at(AtHead, LongHead, 200, true), large, 502, "the head of the prefill backend's answer is larger than 32 KiB", true, false},
 		{at(AtLimit, Gone, 200, false), with(left, FateUnnamed), 499, gone, false, false},
 		// An answer that came when it was no longer wanted.
 		{at(AtAnswer, Gone, 200, false), with(left, FateBack), 499, gone, false, false},
@@ -144,6 +145,7 @@ func decodeFailures() []judged {
 		{at(AtRequest, Down, false), down, 502, failed, false, false},
 		{at(AtRequest, Broke, false), broke, 502, brokeOff, false, false},
 		{at(AtLimit, TooLarge, false), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault, Handle: FateBack}, 0, "", false, false},
+		{at(AtHead, LongHead, false), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault, Handle: FateBack}, 502, "the head of the decode backend's answer is larger than 32 KiB", true, false},
 		{at(AtLimit, NoRoom, false), Verdict{Code: CodeOverloaded, Outcome: router.ClientFault, Handle: FateBack}, 0, "", false, false},
 	}
 	for _, p := range []Progress{AtHead, AtBody} {
@@ -241,6 +243,7 @@ func passedFailures() []judged {
 		{of(AtDial, Broke, 0), Verdict{Code: CodeDecodeUnavailable, Outcome: router.Refused, Retry: RetryFree, Probe: true}, 503, "no backend accepts connections", false, true},
 		{of(AtBody, Broke, 0), odd, 502, "backend did not answer", false, false},
 		{of(AtLimit, TooLarge, 200), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault}, 0, "", false, false},
+		{of(AtHead, LongHead, 200), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault}, 502, "the head of the backend's answer is larger than 32 KiB", true, false},
 		{of(AtLimit, NoRoom, 200), Verdict{Code: CodeOverloaded, Outcome: router.ClientFault}, 0, "", false, false},
 		{of(AtAnswer, Status, 302), odd, 502, "backend answered with an unexpected status", false, false},
 		{of(AtAnswer, Status, 400), rejected, 400, "backend refused the request", true, false},

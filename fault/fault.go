@@ -53,6 +53,7 @@ const (
 	Broke   // the connection could not be made, broke, or carried no HTTP
 
 	TooLarge  // limits.answer
+	LongHead  // the head of the answer is larger than 32 KiB
 	NoRoom    // limits.answer_budget
 	Unusable  // the answer cannot be read, or is incomplete
 	NoHandle  // the prefill answer names no blocks

@@ -27,7 +27,7 @@ func (f Fault) Tell(c Code) *Error {
 	if e.Status == fasthttp.StatusServiceUnavailable {
 		e.RetryAfter = 1
 	}
-	e.NoRetry = f.Cause == TooLarge || f.Cause == Suspect || f.Cause == Timeout && c == CodeDecodeTimeout
+	e.NoRetry = f.Cause == TooLarge || f.Cause == LongHead || f.Cause == Suspect || f.Cause == Timeout && c == CodeDecodeTimeout
 	switch f.Cause {
 	case Down:
 		e.Log = "moved: its health checks failed"
@@ -85,6 +85,8 @@ func (f Fault) passedMessage() string {
 		return "backend failed its health checks"
 	case Timeout:
 		return "backend did not answer in time"
+	case LongHead:
+		return "the head of the backend's answer is larger than 32 KiB"
 	case Broke:
 		if f.At > AtDial {
 			return "backend did not answer"
@@ -119,6 +121,8 @@ func (f Fault) prefillMessage() string {
 		return "prefill backend did not answer within timeouts.prefill"
 	case TooLarge:
 		return "prefill backend's answer is larger than limits.answer"
+	case LongHead:
+		return "the head of the prefill backend's answer is larger than 32 KiB"
 	case Unusable:
 		return "prefill backend gave an answer that cannot be used"
 	case NoHandle:
@@ -153,6 +157,8 @@ func (f Fault) decodeMessage() string {
 		return "prefill backend failed its health checks or restarted before its blocks were loaded"
 	case Timeout:
 		return "decode backend sent no event within timeouts.first_event"
+	case LongHead:
+		return "the head of the decode backend's answer is larger than 32 KiB"
 	case Unusable:
 		return "decode backend gave an incomplete answer"
 	case Reported:

@@ -292,9 +292,9 @@ func wrongMedia(contentType []byte, takes Media) string {
 	case takes == Form:
 		return "Content-Type must be multipart/form-data with a boundary."
 	case takes == JSON:
-		return "Content-Type must be application/json in UTF-8."
+		return "Content-Type must be application/json."
 	}
-	return "Content-Type must be application/json in UTF-8, or multipart/form-data with a boundary."
+	return "Content-Type must be application/json, or multipart/form-data with a boundary."
 }
 
 // Boundary returns what separates the fields of a form, or "" if the Content-Type is not that of one. In
@@ -324,22 +324,11 @@ const maxBoundary = 70
 
 var boundaryBytes = netio.ByteClass("'()+_,-./:=?" + netio.Digits + netio.Letters)
 
-// jsonContent says whether a Content-Type is application/json. Its parameters are free, except for
-// charset, as JSON is UTF-8.
+// jsonContent says whether a Content-Type is application/json, with whatever parameters. JSON is UTF-8, so its charset
+// means nothing (RFC 8259), and the body is checked for UTF-8.
 func jsonContent(contentType []byte) bool {
-	media, params, _ := bytes.Cut(contentType, []byte(";"))
-	if !netio.EqualFold(bytes.Trim(media, " \t"), "application/json") {
-		return false
-	}
-	for len(params) > 0 {
-		var param []byte
-		param, params, _ = bytes.Cut(params, []byte(";"))
-		name, value, _ := bytes.Cut(bytes.Trim(param, " \t"), []byte("="))
-		if netio.EqualFold(name, "charset") && !netio.EqualFold(bytes.Trim(value, `"`), "utf-8") {
-			return false
-		}
-	}
-	return true
+	media, _, _ := bytes.Cut(contentType, []byte(";"))
+	return netio.EqualFold(bytes.Trim(media, " \t"), "application/json")
 }
 
 // FrameError returns the refusal for an error of fasthttp's own reading: of the head, of the first bytes

@@ -5,11 +5,16 @@ import (
 	"sync"
 )
 
-// InboxSize is the size of an inbox in bytes. An inbox holds a whole response head, or what one wake-up
-// of a stream reads. A larger head is an error.
-const InboxSize = 8 << 10
+const (
+	// InboxSize is the size of an inbox in bytes. An inbox holds a response head, or what one wake-up
+	// of a stream reads.
+	InboxSize = 8 << 10
+	// maxHead is how far an inbox grows for a head.
+	maxHead = 32 << 10
+)
 
-var errLongHead = errors.New("response head is larger than 8 KiB")
+// ErrLongHead is the error of a read after an inbox has as much of a head as it may hold.
+var ErrLongHead = errors.New("response head is larger than 32 KiB")
 
 // Inbox holds the bytes that a backend has sent and the exchange has not used. A waiting connection, as
 // most are most of the time, has no buffer. Scratch makes an Inbox.
@@ -17,7 +22,7 @@ type Inbox struct {
 	Unread []byte // belongs to the inbox and is valid until Use, Empty or the next read
 
 	pool *sync.Pool // of *[]byte, InboxSize each
-	buf  *[]byte    // the buffer of Unread; nil while there is nothing
+	buf  *[]byte    // the buffer of Unread, of the pool or larger; nil while there is nothing
 }
 
 // Scratch has the buffers that connections to backends need only while they read or write. All backends
@@ -59,10 +64,15 @@ func (s *Socket) More(in *Inbox) error {
 		}
 		return err
 	}
-	n := copy(*in.buf, in.Unread)
-	if n == len(*in.buf) {
-		return errLongHead
+	if n := len(in.Unread); n == maxHead {
+		return ErrLongHead
+	} else if n == len(*in.buf) {
+		longer := make([]byte, min(2*n, maxHead))
+		copy(longer, in.Unread)
+		in.Empty()
+		in.buf, in.Unread = &longer, longer[:n]
 	}
+	n := copy(*in.buf, in.Unread)
 	m, err := s.Read((*in.buf)[n:])
 	in.Unread = (*in.buf)[:n+m]
 	return err
@@ -91,7 +101,7 @@ func (in *Inbox) Use(n int) {
 
 // Empty gives the buffer back, whatever it contains.
 func (in *Inbox) Empty() {
-	if in.buf != nil {
+	if in.buf != nil && len(*in.buf) == InboxSize {
 		in.pool.Put(in.buf)
 	}
 	in.buf, in.Unread = nil, nil

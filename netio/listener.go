@@ -319,10 +319,10 @@ func (c *Conn) begin() bool {
 	return err == nil
 }
 
-// unsecured is called after a handshake that failed. A client that left before it said anything is no
-// failure: balancers look at a port like that.
+// unsecured is called after a handshake that failed. A client that said nothing is no failure, however its connection
+// ended: balancers look at a port like that, and browsers keep connections ready.
 func (c *Conn) unsecured(err error) {
-	if errors.Is(err, io.EOF) {
+	if !c.secure.heard || errors.Is(err, io.EOF) {
 		return
 	}
 	terms := &c.ln.terms

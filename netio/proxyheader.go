@@ -55,9 +55,9 @@ func readProxyHeader(r io.Reader) (client netip.Addr, err error) {
 	var b [512]byte
 	if n, err := io.ReadFull(r, b[:headerFixed]); err != nil {
 		if n > 0 {
-			err = errNoHeader
+			return client, errNoHeader
 		}
-		return client, err
+		return client, io.EOF
 	}
 	command, family := b[12], b[13]
 	rest := int(binary.BigEndian.Uint16(b[14:16]))

@@ -27,6 +27,7 @@ type secure struct {
 	s      *Socket
 	client bool // this end made the connection
 
+	heard    bool        // the peer has sent a byte
 	reads    sync.Mutex  // held by whoever reads from a client; no second one reads from a backend
 	glancing bool        // a read must not wait; set by the goroutine that reads
 	sealed   *[]byte     // takes records in place of the socket; nil unless a request is being sent
@@ -68,6 +69,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	} else {
 		n, err = x.s.readRaw(p)
 	}
+	x.heard = x.heard || n > 0
 	if errors.Is(err, io.EOF) && x.client {
 		err = errTruncated
 	}

@@ -40,6 +40,8 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 		f.Cause = fault.Overdue
 	case late || ue.TimedOut():
 		f.Cause = fault.Timeout
+	case ue.LongHead():
+		f.Cause = fault.LongHead
 	default:
 		f.Cause = fault.Broke
 	}
@@ -120,6 +122,8 @@ func (c *completion) decodeCause(ue *upstream.Error) fault.Cause {
 		return fault.Overdue
 	case ue.TimedOut():
 		return fault.Timeout
+	case ue.LongHead():
+		return fault.LongHead
 	}
 	return fault.Broke
 }

@@ -100,6 +100,48 @@ func TestLargePrefillAnswerIsNobodysFault(t *testing.T) {
 	r.expectNoBlame()
 }
 
+// The head of an answer may be long. One that is longer than xpyd reads is no engine's fault, and another engine would
+// give the same.
+func TestLongHeadsOfAnswers(t *testing.T) {
+	together(t)
+	for _, leg := range []string{"prefill", "decode", "tokenize"} {
+		for size, taken := range map[int]bool{30 << 10: true, 40 << 10: false} {
+			t.Run(fmt.Sprintf("%s/%d", leg, size), func(t *testing.T) {
+				var asked atomic.Int32
+				pad := func(_ *front, w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+					asked.Add(1)
+					w.Header().Set("X-Pad", strings.Repeat("a", size))
+					return false
+				}
+				r := newRig(t, rigOptions{prefill: 2, decode: 2, config: func(c *proxy.Config) {
+					c.DecodeOnly.Enabled = false
+				}, router: func(c *router.Config) {
+					pool := c.Decode
+					if leg == "prefill" {
+						pool = c.Prefill
+					}
+					for i := range pool {
+						pool[i] = newFront(t, pool[i], pad).server.URL
+					}
+				}})
+				c := forms(prompt, 4)[0]
+				path := map[bool]string{true: "/tokenize", false: "/v1/completions"}[leg == "tokenize"]
+				const requests = 12
+				for range requests {
+					a := r.send(http.MethodPost, path, c.body())
+					if taken != (a.status == 200) || !taken && (a.status != 502 || !strings.Contains(a.body, "larger than 32 KiB") || a.header.Get("X-Should-Retry") != "false") {
+						t.Fatalf("%d %s %v", a.status, a.body, a.header)
+					}
+				}
+				if n := asked.Load(); n != requests {
+					t.Errorf("%d requests to the engines for %d of clients", n, requests)
+				}
+				r.expectNoBlame()
+			})
+		}
+	}
+}
+
 // The client wants the ids of a prompt of many tokens. P's answer holds none of them.
 func TestLongPromptWithItsTokenIDs(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, config: smallAnswers})

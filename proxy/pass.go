@@ -277,6 +277,7 @@ func (p *passing) broke(at fault.Progress, err error) *failure {
 	f := fault.Fault{At: at, Cause: p.interrupted()}
 	var ue *upstream.Error
 	late := errors.As(err, &ue) && ue.TimedOut()
+	long := ue != nil && ue.LongHead()
 	switch {
 	case f.Cause != fault.NoCause:
 	case at == fault.AtDial && upstream.IsLocal(err):
@@ -289,6 +290,8 @@ func (p *passing) broke(at fault.Progress, err error) *failure {
 		f.Cause = fault.Overdue
 	case late:
 		f.Cause = fault.Timeout
+	case long:
+		f.Cause = fault.LongHead
 	default:
 		f.Cause = fault.Broke
 	}

@@ -304,6 +304,43 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
+// A client that offers HTTP/1.0 alone is served, and one that says nothing is no failure, however it leaves.
+func TestHandshakesThatAreNoFailure(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	o := secured(t, ca, rigOptions{})
+	o.config = then(o.config, func(c *proxy.Config) { c.Timeouts.Header = 100 * time.Millisecond })
+	r := newRig(t, o)
+	addr := strings.TrimPrefix(r.url, "https://")
+	for _, offer := range [][]string{nil, {"http/1.0"}, {"h2", "http/1.0"}, {"http/1.0", "http/1.1"}} {
+		conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: ca.Pool, NextProtos: offer})
+		if err != nil {
+			t.Errorf("%v: %v", offer, err)
+			continue
+		}
+		_, _ = io.WriteString(conn, "GET /v1/models HTTP/1.0\r\n\r\n")
+		if all, err := io.ReadAll(conn); err != nil || !bytes.HasPrefix(all, []byte("HTTP/1.1 200 ")) {
+			t.Errorf("%v: %v %s", offer, err, all)
+		}
+		_ = conn.Close()
+	}
+	for how, leave := range map[string]func(c *net.TCPConn){
+		"FIN":     func(c *net.TCPConn) { _ = c.Close() },
+		"RST":     func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() },
+		"timeout": func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 1)); _ = c.Close() },
+	} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.await("accepted", func() bool { return r.server.Connections() > 0 })
+		leave(conn.(*net.TCPConn))
+		r.await("gone", func() bool { return r.server.Connections() == 0 })
+		if n := r.metric(`xpyd_connections_turned_away_total{reason="tls"}`); n != 0 || strings.Contains(r.logs.String(), "handshake") {
+			t.Errorf("%s: %v counted, %s", how, n, r.logs.String())
+		}
+	}
+}
+
 // What is wrong with an engine's certificate stands in the log with its fix. The engine gets no requests,
 // and those of its pool go on.
 func TestEnginesWhoseCertificateIsRefused(t *testing.T) {

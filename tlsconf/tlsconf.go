@@ -85,6 +85,7 @@ func (s Server) load(f *files) (*tls.Config, error) {
 		return nil, &Fault{Key: "cert", Fix: "is missing: key or client_ca is set; give the certificate too"}
 	}
 	cfg := common()
+	cfg.NextProtos = append(cfg.NextProtos, "http/1.0") // curl --http1.0 offers nothing else
 	cert, err := f.pair(s.Cert, s.Key)
 	if err != nil {
 		return nil, err

@@ -41,6 +41,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // TimedOut reports that a deadline of the exchange or a cut ended it.
 func (e *Error) TimedOut() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
 
+// LongHead reports that the head of the answer is larger than xpyd reads, which is no failure of the backend.
+func (e *Error) LongHead() bool { return errors.Is(e.Err, netio.ErrLongHead) }
+
 // BrokeOff reports that the backend hung up or reset the connection after some of the request had been
 // written. A deadline, a cut or an answer that is not HTTP does not count.
 func (e *Error) BrokeOff() bool {
