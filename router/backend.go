@@ -221,5 +221,5 @@ func (b *Backend) Reset() {
 	r.pairs.drop(func(x Pair) bool { return x.has(b) })
 	r.pairs.warmAll(b, r.Snapshot().pool(b.Role.partner()).all())
 	r.mu.Unlock()
-	r.serve(b.Role)
+	r.serveAll()
 }

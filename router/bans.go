@@ -26,6 +26,7 @@ func (m *Pairs) ban(x Pair, now int64) {
 	bn.until.Store(now + int64(banFor))
 	bans[x] = bn
 	m.publish(bans)
+	m.router.wakeAt(bn.until.Load())
 }
 
 func (m *Pairs) publish(bans map[Pair]*ban) {
@@ -49,5 +50,6 @@ func (m *Pairs) Unprobed(x Pair) {
 	if bn := m.banOf(x); bn != nil {
 		bn.ask.Store(true)
 		bn.until.Store(m.router.now())
+		m.router.serveAll()
 	}
 }

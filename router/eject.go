@@ -135,6 +135,7 @@ func (r *Router) eject(b *Backend, why EjectReason) Ejection {
 	b.failures.Store(0)
 	b.setEjected(now + int64(e.For))
 	b.ramp(now + int64(e.For))
+	r.wakeAt(now + int64(e.For))
 	return e
 }
 

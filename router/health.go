@@ -90,8 +90,5 @@ func (b *Backend) announce(was, to State) {
 	if to == Down {
 		b.down.fire(everyWatch)
 	}
-	b.router.serve(b.Role)
-	if s := b.router.Snapshot(); s.severalWires() {
-		b.router.serve(b.Role.partner()) // backends with its wire may be of use now, or those of no other
-	}
+	b.router.serveAll() // backends with its wire may be of use now, or those of no other
 }

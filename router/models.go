@@ -18,7 +18,7 @@ func (b *Backend) SetModels(ids []string) {
 		p.sortModels(p)
 	}
 	r.mu.Unlock()
-	r.serve(b.Role) // a request may wait for a backend with that model
+	r.serveAll() // a request may wait for a backend with that model, or for one that has a partner now
 }
 
 // SetLongest records how many tokens a prompt and its answer may have together (max_model_len). 0 is not known.

@@ -106,7 +106,6 @@ func (m *Pairs) Worked(x Pair) {
 		return
 	}
 	m.router.mu.Lock()
-	defer m.router.mu.Unlock()
 	m.expire(m.router.now())
 	for i := range m.failures {
 		f := &m.failures[i]
@@ -115,6 +114,8 @@ func (m *Pairs) Worked(x Pair) {
 	}
 	m.drop(func(y Pair) bool { return y == x })
 	m.warm(x)
+	m.router.mu.Unlock()
+	m.router.serveAll() // a ban may have ended
 }
 
 // has reports whether both backends are in the pools.

@@ -320,6 +320,9 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 			probe.giveBack()
 			continue
 		}
+		if probe.ban != nil {
+			s.router.wakeAt(probe.now)
+		}
 		l.hold(b, w, s.sent(p, w, b, found, q.now))
 		return nil
 	}

@@ -331,6 +331,13 @@ func (r *Router) serve(role Role) {
 	}
 }
 
+// serveAll is serve for all pools, after a change that may be of use to any of those that wait.
+func (r *Router) serveAll() {
+	for _, role := range Roles() {
+		r.serve(role)
+	}
+}
+
 // wake serves the line, if there is one.
 func (q *queue) wake(r *Router) {
 	if q.waiting.Load() == 0 {

@@ -46,9 +46,7 @@ func (b *Backend) SetVersion(v string) {
 	b.version.Store(&v)
 	r.releases.Store(r.Snapshot().mixesReleases())
 	r.mu.Unlock()
-	for _, role := range [...]Role{Prefill, Decode} { // a request may wait for a backend of that release
-		r.serve(role)
-	}
+	r.serveAll() // a request may wait for a backend of that release
 }
 
 // mixesReleases reports whether the backends of both pools are known to have several releases.

@@ -31,9 +31,7 @@ func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Cha
 		prepare(c)
 	}
 	c.Resumed = r.swap(s, c)
-	for _, role := range Roles() {
-		r.serve(role)
-	}
+	r.serveAll()
 	return c, nil
 }
 

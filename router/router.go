@@ -51,6 +51,7 @@ type Router struct {
 	onEject  atomic.Pointer[func(Ejection)]
 	lookups  sync.Pool   // of *lookup
 	releases atomic.Bool // see severalReleases
+	alarm    alarm
 	learned
 
 	// mu is held while the state of a backend changes: checks, ejections, failed transfers, a new
