@@ -111,7 +111,7 @@ var keyHelp = map[string]string{
 	"state_file": "`file` that keeps changes made at run time over the admin port: backends that were added, removed, drained or weighted. Its changes survive a restart and a hand-over. Give each process its own file. If empty, changes end with the process",
 
 	"health.interval":         "time between two active checks of a backend",
-	"health.suspect_interval": "time between two active checks of a backend that is not up or has just failed",
+	"health.suspect_interval": "time between two active checks of a backend that is not up or has just failed; however many legs fail, checks are at least so far apart",
 	"health.timeout":          "how long one active check may take",
 	"health.eject_after":      "failures in a row after which a backend gets no requests for a while. 0 means never. xpyd ejects at most half of a pool at a time",
 	"health.eject_for":        "length of the first ejection. The n-th in a row is n times as long",

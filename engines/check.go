@@ -82,11 +82,29 @@ func (c *checker) watch(b *router.Backend, e *engine) {
 		} else if first && wait > 0 {
 			wait = rand.N(wait) // otherwise backends that joined together would always be checked together
 		}
+		if !c.await(e, wait, h.SuspectInterval) {
+			return
+		}
+	}
+}
+
+// await waits for the next check. A failed leg brings it forward, but it stays least after the last one: legs fail by the
+// hundred while an engine's port is closed for a moment, and their checks in a row would take the engine down.
+func (c *checker) await(e *engine, wait, least time.Duration) (goOn bool) {
+	last := time.Now()
+	due := last.Add(wait)
+	for {
 		select {
 		case <-c.ctx.Done():
-			return
+			return false
 		case <-e.wake:
-		case <-time.After(wait):
+			return true
+		case <-e.failed:
+			if soon := last.Add(least); soon.Before(due) {
+				due = soon
+			}
+		case <-time.After(time.Until(due)):
+			return true
 		}
 	}
 }
@@ -100,14 +118,23 @@ func (c *checker) tellDrained(b *router.Backend, e *engine, told bool) bool {
 	return drained
 }
 
-// Suspect makes xpyd check a backend at once, because a leg on it has just failed or because it leaves.
+// Suspect makes xpyd check a backend soon, because a leg on it has just failed.
 func (s *Set) Suspect(b *router.Backend) {
-	e := s.get(b)
-	if e == nil {
-		return
+	if e := s.get(b); e != nil {
+		signal(e.failed)
 	}
+}
+
+// checkNow makes xpyd check a backend at once.
+func (s *Set) checkNow(b *router.Backend) {
+	if e := s.get(b); e != nil {
+		signal(e.wake)
+	}
+}
+
+func signal(c chan struct{}) {
 	select {
-	case e.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

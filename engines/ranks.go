@@ -21,7 +21,7 @@ func (s *Set) FindRanks(tell func(engine string, ranks int) (restarted bool, err
 	s.ranks.Store((*tellRanks)(&tell))
 	for b := range s.all() {
 		if b.Rank == router.AutoRank {
-			s.Suspect(b)
+			s.checkNow(b)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (s *Set) startsAnew(b *router.Backend, e *engine) {
 	b.Reset()
 	s.warm.cold(b, true)
 	e.outdated.Store(true)
-	s.Suspect(b)
+	s.checkNow(b)
 }
 
 // restarted is startsAnew for an engine whose metrics show that it was started again. A prefill engine that names itself
@@ -54,7 +54,7 @@ func (s *Set) restarted(b *router.Backend) {
 	}
 	if b.Role == router.Prefill && s.dialect(b).HandleInAnswer() {
 		e.outdated.Store(true)
-		s.Suspect(b)
+		s.checkNow(b)
 		return
 	}
 	s.startsAnew(b, e)

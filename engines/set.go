@@ -102,7 +102,8 @@ type engine struct {
 	asked    time.Time                     // when they last did; guarded by asking
 	vitality vitality
 	releases *handoff.Places
-	wake     chan struct{}                   // wakes its check at once; capacity 1
+	wake     chan struct{}                   // its check is due at once; capacity 1
+	failed   chan struct{}                   // a leg on it has failed; capacity 1
 	removed  atomic.Bool                     // by a reload
 	used     atomic.Pointer[kvparams.Extent] // see Used; nil: unknown
 	refusals refusals
@@ -264,7 +265,7 @@ func (s *Set) dialect(b *router.Backend) kvparams.Dialect { return s.cfg.Dialect
 // join makes a client for a backend and starts its checks.
 func (s *Set) join(b *router.Backend) {
 	b.SetBound(!s.dialect(b).DecodeOnlySafe())
-	e := &engine{wake: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
+	e := &engine{wake: make(chan struct{}, 1), failed: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
 		Addr: b.Addr, Host: b.Host, Fields: rankField(b), DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
 		TLS: s.secure(b), Handshake: s.cfg.Handshake, LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher, Loops: s.loops,
 	})}
@@ -292,7 +293,7 @@ func rankField(b *router.Backend) []byte {
 func (s *Set) remove(b *router.Backend) {
 	if e := s.get(b); e != nil {
 		e.removed.Store(true)
-		s.Suspect(b)
+		s.checkNow(b)
 	}
 }
 
@@ -359,7 +360,7 @@ func (s *Set) follow(c router.Change) {
 func (s *Set) wakeClosed() {
 	for b := range s.all() {
 		if b.Closed() {
-			s.Suspect(b)
+			s.checkNow(b)
 		}
 	}
 }
@@ -377,8 +378,8 @@ func (s *Set) Leaving() (all []*router.Backend) {
 	return all
 }
 
-// Stalled ejects a backend if none of its streams has made progress for long, because then the engine hangs
-// and not a single stream. Its client notes progress once a second, when it moves the deadlines of streams.
+// Stalled ejects a backend if none of its streams has made progress for long and no answer was complete, because then the
+// engine hangs and not a single stream. Its client notes progress once a second, when it moves the deadlines of streams.
 func (s *Set) Stalled(b *router.Backend) {
 	if e := s.get(b); e != nil && e.Stalled(s.cfg.Silence()) {
 		s.cfg.Router.Eject(b, router.EjectStall)

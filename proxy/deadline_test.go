@@ -155,6 +155,36 @@ func TestBackendIsEjectedWhenAllOfItsStreamsStall(t *testing.T) {
 	}
 }
 
+// One stream that stands still is no reason to eject an engine that completes other answers meanwhile, whole ones too.
+func TestCompleteAnswersAreProgress(t *testing.T) {
+	for name, ask := range map[string]func(*rig) answer{
+		"whole":   func(r *rig) answer { return r.call(call{prompt: prompt, tokens: 3}) },
+		"relayed": func(r *rig) answer { return r.post("/v1/embeddings", `{"model":"sim","input":"a"}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{
+				decode: 2, router: inTurn,
+				config: func(c *proxy.Config) { c.Timeouts.StreamIdle = time.Second },
+			})
+			got := make(chan answer, 1)
+			go func() { got <- r.call(call{chat: true, stream: true, prompt: prompt + "[[D:stall@4]]", tokens: 8}) }()
+			for answered := 0; ; answered++ {
+				select {
+				case a := <-got:
+					if n := r.metric("xpyd_backend_ejections_total"); a.code() != "decode_stalled" || answered < 10 || n != 0 {
+						t.Errorf("%s, %d complete answers meanwhile, %v ejections\n%s", a.code(), answered, n, r.logs)
+					}
+					return
+				default:
+				}
+				if a := ask(r); a.status != 200 {
+					t.Fatalf("%d %s", a.status, a.body)
+				}
+			}
+		})
+	}
+}
+
 func TestClientLimit(t *testing.T) {
 	together(t)
 	tests := map[string]struct {

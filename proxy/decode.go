@@ -161,6 +161,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed fault
 		return
 	}
 	if o == router.OK {
+		c.d.x.Complete()
 		c.d.x.Finish()
 	} else {
 		c.d.x.Drop()

@@ -432,3 +432,46 @@ func TestClientLeavesTheQueue(t *testing.T) {
 	b.open()
 	r.expectWhole(c, <-got)
 }
+
+// Legs fail by the hundred while an engine's port is closed for a moment. The checks that they start are not so many that
+// the engine goes down.
+func TestClosedPortForAMomentTakesNoEngineDown(t *testing.T) {
+	for _, role := range []string{"prefill", "decode"} {
+		t.Run(role, func(t *testing.T) {
+			r := newRig(t, rigOptions{config: noDecodeAlone, router: func(c *router.Config) {
+				c.Health.EjectAfter, c.Health.Interval, c.Health.SuspectInterval = 0, time.Hour, time.Hour
+			}})
+			e := map[string]*sim.Engine{"prefill": r.prefill[0], "decode": r.decode[0]}[role]
+			if err := e.SetFault(sim.Fault{Kind: sim.FaultRefuse}); err != nil {
+				t.Fatal(err)
+			}
+			c := forms(prompt, 3)[1]
+			for range 300 {
+				if a := r.call(c); a.status == 200 {
+					t.Fatal("no leg failed: the test proves nothing")
+				}
+				if state := r.pooled(e).State; state != "up" {
+					t.Fatalf("it is %s", state)
+				}
+			}
+			if err := e.SetFault(sim.Fault{}); err != nil {
+				t.Fatal(err)
+			}
+			r.expectWhole(c, r.call(c))
+		})
+	}
+}
+
+// An engine that stays away goes down, although no check was due.
+func TestFailedLegsStartChecks(t *testing.T) {
+	r := newRig(t, rigOptions{router: func(c *router.Config) {
+		c.Health.Interval, c.Health.SuspectInterval = time.Hour, 10*time.Millisecond
+	}})
+	if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultRefuse}); err != nil {
+		t.Fatal(err)
+	}
+	r.await("down", func() bool {
+		r.call(forms(prompt, 3)[1], "X-Request-Timeout", "0.5")
+		return r.pooled(r.decode[0]).State == "down"
+	})
+}

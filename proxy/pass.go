@@ -357,6 +357,9 @@ func (p *passing) cut(why upstream.Cause) {
 func (p *passing) end() {
 	s := p.s
 	s.watch.Remove(&p.watch)
+	if p.failed == nil && p.x.Sent() && !p.route.Light {
+		p.x.Complete()
+	}
 	p.x.Finish()
 	if p.lease.Release(router.ClientGone); p.slotless {
 		p.lease.Backend.AnswerEnded()

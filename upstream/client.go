@@ -57,7 +57,7 @@ type Client struct {
 	loops   *netio.Loops
 
 	born time.Time
-	// progress is when one of its streams last went on, in nanoseconds since born, to the second.
+	// progress is when one of its streams last went on or an answer was complete, in nanoseconds since born, to the second.
 	progress atomic.Int64
 
 	mu     sync.Mutex
@@ -95,12 +95,12 @@ func New(cfg Config) *Client {
 // Addr returns the host:port that the client dials.
 func (u *Client) Addr() string { return u.addr }
 
-// goesOn notes that a stream made progress.
+// goesOn notes that a stream made progress, or that an answer is complete.
 func (u *Client) goesOn(now time.Time) { u.progress.Store(int64(now.Sub(u.born))) }
 
-// Stalled reports that none of the client's streams has made progress for d, which shows that the
-// backend hangs and not a single stream. The client notes progress once a second, when it moves the
-// deadlines of streams.
+// Stalled reports that none of the client's streams has made progress for d and no answer was complete, which shows that
+// the backend hangs and not a single stream. The client notes the progress of streams once a second, when it moves their
+// deadlines.
 func (u *Client) Stalled(d time.Duration) bool {
 	return time.Since(u.born)-time.Duration(u.progress.Load()) >= d
 }

@@ -160,3 +160,6 @@ func (x *Exchange) Progress(now time.Time, d time.Duration) {
 		x.up.goesOn(now)
 	}
 }
+
+// Complete notes that an answer which the engine has worked for has ended well. That is progress too.
+func (x *Exchange) Complete() { x.up.goesOn(time.Now()) }
