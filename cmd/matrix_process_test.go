@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -205,7 +206,12 @@ func TestOutOfDescriptors(t *testing.T) {
 	if ends := c.atOnce(4, 0); ends["200"] != 4 {
 		t.Fatalf("before: %v", ends)
 	}
-	conns := c.open(100)
+	var conns []net.Conn
+	for range 100 {
+		conn := c.open(1)[0]
+		_, _ = io.WriteString(conn, "POST ") // an idle one would go for the next
+		conns = append(conns, conn)
+	}
 	_ = conns[99].SetReadDeadline(time.Now().Add(patience))
 	resp, err := http.ReadResponse(bufio.NewReader(conns[99]), nil)
 	if err != nil || resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
@@ -213,7 +219,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	body := fmt.Sprintf(`{"model":"sim","prompt":%q,"max_tokens":8}`, childPrompt)
 	for _, conn := range conns[:20] {
-		_, _ = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		_, _ = fmt.Fprintf(conn, "/v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
 	for i, conn := range conns[:20] {
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
@@ -239,6 +245,41 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("a backend was blamed\n%s", c.log())
 	}
 	c.expectIdle(engines)
+}
+
+// T26: idle connections have all descriptors. The longest idle ones go, so that others are served.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	engines := pair(t, nil)
+	c := startChild(t, engines, "ulimit -n 64; ", nil, "--timeouts-upstream-idle", "1ms", "--timeouts-dial", "10s", "--timeouts-header", "1h")
+	conns := c.open(40)
+	var used []net.Conn
+	ask := func(conn net.Conn) error {
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil && resp.StatusCode != 200 {
+			err = fmt.Errorf("status %d", resp.StatusCode)
+		}
+		return err
+	}
+	served := func() bool { // it stays open and idle
+		conn := c.open(1)[0]
+		used = append(used, conn)
+		return ask(conn) == nil
+	}
+	for i := range 40 { // those of the first second have no right to a place yet
+		c.await(fmt.Sprintf("client %d served beside idle ones", i), served)
+	}
+	_ = conns[0].SetReadDeadline(time.Now().Add(patience))
+	if n, err := conns[0].Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the longest idle connection: %d %v, want it closed", n, err)
+	}
+	if err := ask(used[len(used)-1]); err != nil {
+		t.Errorf("the last connection: %v, want it open", err)
+	}
+	if ends := c.atOnce(4, 0); ends["200"] != 4 {
+		t.Errorf("completions beside idle connections: %v", ends)
+	}
 }
 
 // T26: a heap limit far below what the process needs, one processor, and more request bytes than

@@ -147,13 +147,13 @@ func (m *Metrics) registerProcess() {
 	m.registry.MustRegister(m.reloadOK, m.reloadedAt)
 	m.reloaded()
 	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget within 30 s.")
-	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip), descriptors (none left), tls (the handshake failed) or proxy_protocol (a balancer sent no header).", "reason")
+	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip), descriptors (none left), tls (the handshake failed) or proxy_protocol (a balancer sent no header), and those closed after they were idle for longest (idle), because none was left.", "reason")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
 	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for the next turn (bidirectional_kv_xfer). These blocks stay until decoder_kv_blocks_ttl ends.")
 	resolved(m.warmups, []string{"ok", "failed"})
 	resolved(m.polls, []string{"ok", "failed"})
-	resolved(m.turnedAway, []string{"per_ip", "descriptors", "tls"})
+	resolved(m.turnedAway, []string{"per_ip", "descriptors", "idle", "tls"})
 }
 
 func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {

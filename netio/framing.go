@@ -59,6 +59,11 @@ func (f *Framing) Refused() bool { return f.refused }
 // inBody reports that what comes next is of a body.
 func (f *Framing) inBody() bool { return !f.inHead && (f.length > 0 || f.chunks.Chunked) }
 
+// between reports that nothing of the next request has come.
+func (f *Framing) between() bool {
+	return !f.refused && !f.inHead && !f.unclear && !f.cr && f.seen == 0 && !f.inBody()
+}
+
 // Read is src.Read up to the first byte that Framing refuses.
 func (f *Framing) Read(src io.Reader, p []byte) (int, error) {
 	if f.refused {

@@ -52,8 +52,13 @@ type Listener struct {
 	closed atomic.Bool  // Close was called
 	pulse  pulse        // of the loop that accepts
 
-	mu    sync.Mutex // guards count, and the place of each connection
+	born     time.Time
+	oldest   []idleConn // that may be closed for others; only the goroutine that accepts has these
+	lookFrom int64      // when to look for more
+
+	mu    sync.Mutex // guards count, the place of each connection, and conns
 	count map[netip.Addr]int
+	conns map[*Conn]struct{} // that are open
 }
 
 // Conn is an accepted connection that knows its descriptor, which stays valid until Close.
@@ -64,9 +69,10 @@ type Conn struct {
 	closed sync.Once
 	unread atomic.Bool // its client may still send what no handler will read
 
-	framing  Framing // of what the client sends
-	balanced bool    // a balancer made the connection
-	begun    bool    // what comes before HTTP has been read
+	idle     atomic.Int64 // since when it waits for the next request, on the clock of ln; 0 if it does not, or evicted
+	framing  Framing      // of what the client sends
+	balanced bool         // a balancer made the connection
+	begun    bool         // what comes before HTTP has been read
 
 	counted bool // under the cap of its address
 	left    bool // Close was called, so it takes no place
@@ -153,7 +159,7 @@ func NewListener(ln net.Listener, terms Terms) (*Listener, error) {
 	if terms.TurnedAway == nil {
 		terms.TurnedAway = func(string) {}
 	}
-	l := &Listener{Listener: ln, terms: terms, limit: clientDescriptors(), pulse: newPulse(), count: map[netip.Addr]int{}}
+	l := &Listener{Listener: ln, terms: terms, limit: clientDescriptors(), pulse: newPulse(), born: time.Now(), count: map[netip.Addr]int{}, conns: map[*Conn]struct{}{}}
 	return l, l.allowStall(terms.WriteStall)
 }
 
@@ -198,6 +204,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			continue
 		}
 		if OutOfResources(err) {
+			l.makeRoom()
 			time.Sleep(acceptPause) // descriptors come back as requests end
 			continue
 		}
@@ -212,7 +219,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err = c.open(tcp); err == nil {
 			err = tcp.SetKeepAliveConfig(keepAlive)
 		}
-		if err == nil && c.fd >= l.limit {
+		if err == nil && c.fd >= l.limit && !l.makeRoom() {
 			l.terms.TurnedAway("descriptors")
 			l.turnAway(tcp)
 			continue
@@ -223,6 +230,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 		c.balanced = within(l.terms.Balancers, c.ip)
 		if err == nil && (c.balanced || l.takePlace(c)) {
 			l.open.Add(1)
+			l.mu.Lock()
+			l.conns[c] = struct{}{}
+			l.mu.Unlock()
 			return c, nil
 		}
 		c.peer.part()
@@ -271,11 +281,9 @@ func (l *Listener) takePlace(c *Conn) bool {
 }
 
 func (l *Listener) freePlace(c *Conn) {
-	if l.terms.PerIP <= 0 {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.conns, c)
 	if c.left = true; !c.counted {
 		return
 	}
@@ -294,8 +302,15 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
-	body := c.framing.inBody()
+	body, since := c.framing.inBody(), int64(0)
+	if c.framing.between() {
+		since = c.ln.now()
+		c.idle.Store(since)
+	}
 	n, err := c.framing.Read(&c.Socket, p)
+	if since > 0 && !c.idle.CompareAndSwap(since, 0) {
+		return 0, io.EOF // evicted
+	}
 	if !body && c.ln.terms.WriteStall > 0 {
 		// fasthttp sets a deadline only for what a handler answers. It writes "100 Continue", and refuses a head, under
 		// that of the answer before, which may have passed.

@@ -154,7 +154,7 @@ func processRows() []row {
 			"TestNothingIsComputedFromTheWallClock"},
 	}, {
 		id: "T26", what: "few descriptors, little memory, one processor, no reader of the log: requests are shed or lines are, and all comes back",
-		tests: []string{"TestOutOfDescriptors"},
+		tests: []string{"TestOutOfDescriptors", "TestIdleConnectionsMakeRoom"},
 		alone: []string{"TestLittleMemory", "TestOutOfDescriptorsDoesNotEndTheServer",
 			"TestStalledLogReaderStopsNothing", "TestStalledLogReaderGetsEveryLineLater",
 			"TestLogReaderThatGoesAway", "TestLogThatIsFullDropsAndTells", "TestFatalErrorWithAStalledReader"},
