@@ -10,7 +10,7 @@ const (
 	EventRole                     // only opens the answer: delta.role with empty content and nothing else, or message_start
 	EventContent                  // must reach the client exactly once: text, reasoning, tool calls, an end
 	EventUsage                    // choices is empty
-	EventError                    // a top-level error that is not null
+	EventError                    // one called error, or with a top-level error that is not null
 	EventDone                     // data: [DONE], message_stop or response.completed
 )
 
@@ -25,7 +25,7 @@ type Event struct {
 	Which uint64
 	// Malformed says that the data is not a strict JSON object, or names kv_transfer_params or
 	// ec_transfer_params twice.
-	// Such an event is EventContent.
+	// Such an event is EventContent or EventError.
 	Malformed bool
 	// Usage is the usage of an EventUsage. Other events have a usage if they report the prompt's
 	// tokens, as with stream_options.continuous_usage_stats. If they do not, none of its figures is
@@ -67,23 +67,24 @@ func Classify(ev []byte) Event {
 	if twoWays(ev) {
 		return Event{Kind: EventContent, Malformed: true}
 	}
-	data, _ := dataOf(ev)
+	data, _, failed := dataOf(ev)
 	switch {
+	case failed:
 	case len(data) == 0:
 		return Event{Kind: EventComment}
-	case string(data) == "[DONE]":
+	case isDone(data):
 		return Event{Kind: EventDone}
 	}
 	var c chunk
 	if !c.parse(data) || c.twice {
-		return Event{Kind: EventContent, Malformed: true}
+		return Event{Kind: unreadable(failed), Malformed: true}
 	}
 	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, Which: c.which, own: c.own, text: c.text, ids: c.ids}
 	if c.usage.prompt >= 0 {
 		e.Usage = c.usage.figures()
 	}
 	switch {
-	case c.err:
+	case c.err, failed:
 		e.Kind = EventError
 	case c.list && c.choices == 0:
 		e.Kind, e.Usage = EventUsage, c.usage.figures()
@@ -91,6 +92,14 @@ func Classify(ev []byte) Event {
 		e.Kind = EventRole
 	}
 	return e
+}
+
+// unreadable is the kind of an event whose data cannot be read.
+func unreadable(failed bool) EventKind {
+	if failed {
+		return EventError
+	}
+	return EventContent
 }
 
 func usageOf(data []byte) usage {
@@ -132,8 +141,12 @@ func (c *chunk) parse(data []byte) (ok bool) {
 		case string(name) == "choices" && s.byteAt(w.at) == '[':
 			w.done(c.readChoices(w.at, w.depth))
 		case string(name) == "error":
-			c.err = s.byteAt(w.at) != 'n'
+			c.err = c.err || s.byteAt(w.at) != 'n'
 			w.done(s.value(w.at, w.depth))
+		case string(name) == "object":
+			end := s.value(w.at, w.depth)
+			c.err = c.err || end > 0 && string(data[w.at:end]) == `"error"` // as older vLLM writes it
+			w.done(end)
 		case string(name) == "usage":
 			w.done(c.usage.read(s, w.at, w.depth))
 		default:

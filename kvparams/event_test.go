@@ -120,6 +120,15 @@ func TestClassify(t *testing.T) {
 		{"no word for an end", chat(`"delta":{"content":"a"},"finish_reason":""`), Event{Kind: EventContent}},
 		{"a number for an end", chat(`"delta":{"content":"a"},"finish_reason":1`), Event{Kind: EventContent}},
 		{"role without an end", chat(`"delta":{"role":"assistant","content":""},"finish_reason":""`), Event{Kind: EventRole}},
+		{"done and blanks", "data: [DONE] \t\n\n", Event{Kind: EventDone}},
+		{"blanks and done", "data:  [DONE]\r\n\r\n", Event{Kind: EventDone}},
+		{"an error by name", "event: error\ndata: {\"message\":\"secret\"}\n\n", Event{Kind: EventError}},
+		{"an error by its last line", "data: {\"choices\":[{\"text\":\"a\"}]}\r\nevent:ERROR \r\n\r\n", Event{Kind: EventError}},
+		{"an error as an object", "data: {\"object\":\"error\",\"message\":\"secret\"}\n\n", Event{Kind: EventError}},
+		{"an error in words", "event: error\ndata: secret\n\n", Event{Kind: EventError, Malformed: true}},
+		{"an error that says it is done", "event: error\ndata: [DONE]\n\n", Event{Kind: EventError, Malformed: true}},
+		{"an error without data", "event: error\n\n", Event{Kind: EventError, Malformed: true}},
+		{"an error in a name", "event: no error\ndata: {\"choices\":[]}\n\n", Event{Kind: EventUsage, Usage: NoUsage()}},
 		{"end in text", chat(`"delta":{"content":"\"finish_reason\":\"stop\""},"finish_reason":null`), Event{Kind: EventContent}},
 		{"end in tool arguments", chat(`"delta":{"tool_calls":[{"finish_reason":"stop"}]},"finish_reason":null`), Event{Kind: EventContent}},
 		{"end elsewhere", `data: {"finish_reason":"stop","choices":[{"delta":{"content":"a","finish_reason":"stop"}}]}` + "\n\n", Event{Kind: EventContent}},
@@ -320,7 +329,7 @@ func slowClassify(t testing.TB, data []byte) Event {
 		e.Usage = usage
 	}
 	switch {
-	case m["error"] != nil:
+	case m["error"] != nil || m["object"] == "error":
 		e.Kind = EventError
 	case list && len(choices) == 0:
 		e.Kind, e.Usage = EventUsage, usage

@@ -25,7 +25,7 @@ func (u *usage) shownWith(cached int) (list [2]Figure, n int) {
 // Figures returns the figures of an event with one data line that must change so that the client sees
 // cached as its cached tokens. They are offsets into the event, the last one first.
 func (a API) Figures(ev []byte, cached int) (list [2]Figure, n int) {
-	data, at := dataOf(ev)
+	data, at, _ := dataOf(ev)
 	if at < 0 {
 		return list, 0
 	}

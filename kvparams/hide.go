@@ -56,7 +56,7 @@ func (t transfers) appendHidden(dst, b []byte, from int) []byte {
 // HideTransfers returns the event from which e was read, with kv_transfer_params and ec_transfer_params
 // null, in fresh memory. It joins data lines into one, because a line end in JSON is only white space.
 func (e Event) HideTransfers(ev []byte) []byte {
-	data, at := dataOf(ev)
+	data, at, _ := dataOf(ev)
 	out := make([]byte, 0, len(ev)+len(e.own)*len(nullValue))
 	if at >= 0 {
 		return e.own.appendHidden(out, ev, at)

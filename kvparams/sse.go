@@ -54,13 +54,14 @@ func twoWays(ev []byte) bool {
 var dataField = []byte("data:")
 
 // dataOf is the data of one event and its offset in ev. Several data lines are joined by LF in
-// fresh memory, and the offset is then -1. It is also -1 for an event without data.
-func dataOf(ev []byte) (data []byte, at int) {
+// fresh memory, and the offset is then -1. It is also -1 for an event without data. failed reports that the event is
+// called error, whatever its data says.
+func dataOf(ev []byte) (data []byte, at int, failed bool) {
 	if bytes.HasPrefix(ev, dataField) {
 		end := bytes.IndexByte(ev, '\n')
 		if end > 0 && lineEnd(ev, end+1) > 0 {
 			data, at = lineData(ev[:end])
-			return data, at
+			return data, at, false
 		}
 	}
 	first, lines := -1, 0
@@ -69,7 +70,9 @@ func dataOf(ev []byte) (data []byte, at int) {
 		if lf := bytes.IndexByte(line, '\n'); lf >= 0 {
 			line = line[:lf]
 		}
-		if bytes.HasPrefix(line, dataField) {
+		if name, ok := bytes.CutPrefix(line, eventField); ok {
+			failed = failed || foldsTo(bytes.Trim(name, " \t\r"), "error")
+		} else if bytes.HasPrefix(line, dataField) {
 			part, at := lineData(line)
 			switch lines++; lines {
 			case 1:
@@ -83,8 +86,11 @@ func dataOf(ev []byte) (data []byte, at int) {
 		}
 		start += len(line) + 1
 	}
-	return data, first
+	return data, first, failed
 }
+
+// isDone reports that data is [DONE], which ends a stream. Some engines write blanks around it.
+func isDone(data []byte) bool { return string(bytes.Trim(data, " \t")) == "[DONE]" }
 
 // lineData is the content of a data line and its offset. It leaves out the field name, one space,
 // and the CR of the line end.
@@ -96,8 +102,8 @@ func lineData(line []byte) (data []byte, at int) {
 	return bytes.TrimSuffix(line[at:], []byte{'\r'}), at
 }
 
-// longestDone is a [DONE] in its longest form, with the line end before it.
-const longestDone = len("\ndata: [DONE]\r\n\r\n")
+// longestDone is a [DONE] in its longest form, with the line end before it and some blanks.
+const longestDone = len("\ndata:        [DONE]        \r\n\r\n")
 
 // AppendEnd appends the next piece of an event stream to what is kept of its end, and drops all that EndsDone does
 // not need.
@@ -111,5 +117,5 @@ func EndsDone(end []byte) bool {
 	line := bytes.TrimRight(end, "\r\n")
 	line = line[bytes.LastIndexByte(line, '\n')+1:]
 	data, ok := bytes.CutPrefix(line, dataField)
-	return ok && string(bytes.TrimPrefix(data, []byte{' '})) == "[DONE]"
+	return ok && isDone(data)
 }

@@ -23,20 +23,20 @@ func (a API) Classify(ev []byte) Event {
 	if twoWays(ev) {
 		return Event{Kind: EventContent, Malformed: true}
 	}
-	data, _ := dataOf(ev)
-	if len(data) == 0 {
+	data, _, failed := dataOf(ev)
+	if len(data) == 0 && !failed {
 		return Event{Kind: EventComment}
 	}
 	var t typed
 	if !t.parse(data) || t.twice {
-		return Event{Kind: EventContent, Malformed: true}
+		return Event{Kind: unreadable(failed), Malformed: true}
 	}
 	e := Event{Kind: EventError, own: t.own}
 	if t.usage.prompt >= 0 {
 		e.Usage = t.usage.figures()
 	}
 	switch {
-	case t.err:
+	case t.err, failed:
 	case a == Messages:
 		e.Kind = t.message(&e)
 	default:

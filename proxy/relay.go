@@ -76,7 +76,7 @@ func (r *relay) take(n int) {
 	switch {
 	case ev.Kind == kvparams.EventError:
 		r.broken, r.reported = true, true
-		if r.foreign = r.expose; !r.foreign {
+		if r.foreign = r.expose && !ev.Malformed; !r.foreign {
 			return // the client gets xpyd's own event, as D's may hold addresses or prompts
 		}
 	case ev.Malformed || ev.Broken > 0:

@@ -174,6 +174,7 @@ func TestTranscriptionThatEndsWithItsConnection(t *testing.T) {
 		"data: {}\n\ndata: [DONE]\n\n":          true,
 		"data: {}\r\n\r\ndata:[DONE]\r\n\r\n":   true,
 		"data: [DONE]\n\n":                      true,
+		"data: {}\n\ndata:  [DONE]  \n\n":       true,
 		"data: {\"text\":\"data: [DONE]\n\n":    false,
 		"data: [DONE]\n\ndata: {\"text\":\"a\"": false,
 		"":                                      false,

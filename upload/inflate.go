@@ -1,6 +1,7 @@
 package upload
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -48,15 +49,16 @@ const (
 func (t *Terms) inflate(w *wire, body *budget.Body) Fault {
 	var held budget.Charge
 	defer func() { held.Lower(0) }()
+	var err error
 	if w.src.Coding == Gzip {
 		if r := held.Raise(t.Bodies.Budget, w.src.Client, gzipMemory); r != budget.Granted {
 			return refused(r)
 		}
-		z, err := gzip.NewReader(w) // reads the header
-		if err != nil {
+		z := members{in: bufio.NewReaderSize(w, 4<<10)}
+		if z.one, err = gzip.NewReader(z.in); err != nil { // it reads the header
 			return w.end(miscoded(err))
 		}
-		return t.fill(w, z, -1, body)
+		return t.fill(w, &z, -1, body)
 	}
 	head, window, err := zstdHead(w)
 	if err != nil {
@@ -72,6 +74,28 @@ func (t *Terms) inflate(w *wire, body *budget.Body) Fault {
 	}
 	defer z.Close()
 	return t.fill(w, z, -1, body)
+}
+
+// members inflates the members of a gzip file. As gzip itself does, it passes over zeros behind a member, with which some
+// writers fill their last block.
+type members struct {
+	in  *bufio.Reader
+	one *gzip.Reader
+}
+
+func (z *members) Read(p []byte) (int, error) {
+	z.one.Multistream(false)
+	n, err := z.one.Read(p)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	for c := byte(0); c == 0; {
+		if c, err = z.in.ReadByte(); err != nil {
+			return n, err
+		}
+	}
+	_ = z.in.UnreadByte() // it has just been read
+	return n, miscoded(z.one.Reset(z.in))
 }
 
 // miscoded keeps the end of an empty or a short body from being taken for the end of a whole one.

@@ -94,6 +94,8 @@ func TestInflate(t *testing.T) {
 		}{
 			"gzip":               {Gzip, gzipped(t, text)},
 			"two members":        {Gzip, append(gzipped(t, text[:half]), gzipped(t, text[half:])...)},
+			"zeros behind":       {Gzip, append(gzipped(t, text), make([]byte, 9000)...)},
+			"zeros in between":   {Gzip, append(append(gzipped(t, text[:half]), 0, 0), gzipped(t, text[half:])...)},
 			"zstd":               {Zstd, zstdOf(t, text, false)},
 			"zstd stream":        {Zstd, zstdOf(t, text, true)},
 			"zstd best":          {Zstd, zstdOf(t, text, true, zstd.WithEncoderLevel(zstd.SpeedBestCompression))},
@@ -130,6 +132,7 @@ func TestMiscoded(t *testing.T) {
 		for fault, wire := range map[string][]byte{
 			"plain": text, "empty": nil, "short": tt.whole[:3], "cut": tt.whole[:len(tt.whole)/2], "cut at its end": tt.whole[:len(tt.whole)-1],
 			"damaged": damaged, "something behind": append(bytes.Clone(tt.whole), "and more"...),
+			"something behind zeros": append(bytes.Clone(tt.whole), "\x00\x00and more"...), "a header behind zeros": append(bytes.Clone(tt.whole), "\x00\x1f\x8b"...),
 		} {
 			on := terms(64 << 20)
 			if _, f := read(t, on, tt.coding, wire, int64(len(wire))); f != Miscoded {
