@@ -39,6 +39,7 @@ func (s *Set) Seen(b *router.Backend, id []byte) {
 func (s *Set) startsAnew(b *router.Backend, e *engine) {
 	e.refusals.forget()
 	e.used.Store(nil)
+	s.media.forget(b)
 	b.Reset()
 	s.warm.cold(b, true)
 	e.outdated.Store(true)

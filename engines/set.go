@@ -75,7 +75,8 @@ type Set struct {
 	outage   outage
 	judged   atomic.Bool // see Judged
 	oneSided logged      // see compareModels
-	releases logged      // see compareReleases
+	media    seenMedia
+	releases logged // see compareReleases
 
 	mu      sync.Mutex                                  // held to change m
 	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed; read by one atomic load
@@ -303,6 +304,7 @@ const keepSeries = 5 * time.Minute
 
 // drop is called by the check of a backend that was removed and serves nothing more.
 func (s *Set) drop(b *router.Backend, e *engine) {
+	s.media.forget(b)
 	s.edit(func(m map[*router.Backend]*engine) {
 		delete(m, b)
 		for o := range m {

@@ -142,7 +142,7 @@ func (r *Request) hashPrompt() {
 	p.end-- // without the bracket or quote
 	first, tail, last := len(r.blocks), p, chain
 	for _, m := range r.parts {
-		last = r.chainMedia(r.chain(last, b[tail.at:m.at]), m.of(b))
+		last = r.chainMedia(r.chain(last, b[tail.at:m.at]), m.hash(b))
 		tail.at = m.end
 	}
 	r.chain(last, tail.of(b))
@@ -153,13 +153,20 @@ func (r *Request) hashPrompt() {
 const mediaBlocks = 16
 
 // chainMedia appends the hashes of an image, sound or video. It returns a hash of everything so far.
-func (r *Request) chainMedia(chain uint64, m []byte) uint64 {
-	sum := xxhash.Sum64(m)
+func (r *Request) chainMedia(chain, sum uint64) uint64 {
 	for range min(mediaBlocks, maxBlocks-len(r.blocks)) {
 		chain = mix(chain, sum)
 		r.blocks = append(r.blocks, chain)
 	}
 	return mix(chain, sum)
+}
+
+// hash is the same for what engines take for the same.
+func (p item) hash(b []byte) uint64 {
+	if p.id != 0 {
+		return p.id
+	}
+	return xxhash.Sum64(p.of(b))
 }
 
 // open hashes how the prompt at p begins, for Conversation. blocks are those of p, chain is the
@@ -170,6 +177,9 @@ func (r *Request) open(chain uint64, blocks []uint64, p span) uint64 {
 		end, most = r.opening, openingBlocks
 	}
 	if len(r.parts) > 0 && r.parts[0].at < end { // the blocks are not BlockBytes each
+		if first := r.parts[0]; first.id != 0 {
+			return mix(mix(chain, xxhash.Sum64(r.s.b[p.at:min(first.at, p.at+most*BlockBytes)])), first.id)
+		}
 		return mix(chain, xxhash.Sum64(r.s.b[p.at:min(end, p.at+most*BlockBytes)]))
 	}
 	full := (end - p.at) / BlockBytes

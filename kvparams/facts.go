@@ -52,8 +52,8 @@ func (r *Request) memberText(i int, name string) (value []byte) {
 	return value
 }
 
-// readTools looks for tools that the engine itself calls. It then goes on with the same parameters, and
-// so with a handle that is spent.
+// readTools looks for tools that vLLM itself calls. It then goes on with the same parameters, and so with a handle that is
+// spent. All others are the client's to call: https://github.com/vllm-project/vllm/tree/main/vllm/entrypoints/openai/responses
 func (r *Request) readTools(w *walk) (end int, err error) {
 	in := r.s.enter(w.at, w.depth)
 	for in.next(&r.s) {
@@ -73,8 +73,7 @@ func (r *Request) readTool(at, depth int) (end int) {
 		end := s.value(in.at, in.depth)
 		if end > 0 && string(r.decode(&in)) == "type" && s.b[in.at] == '"' {
 			switch string(text(s.b, inner(span{in.at, end}))) {
-			case "function", "custom", "namespace":
-			default:
+			case "web_search_preview", "code_interpreter", "container", "mcp":
 				r.served = true
 			}
 		}

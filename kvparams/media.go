@@ -1,5 +1,7 @@
 package kvparams
 
+import "github.com/cespare/xxhash/v2"
+
 // maxMedia is how many images, sounds and videos of a request are encoded apart. The engine behind the
 // prefill or decode leg encodes all of a request that has more. Further ones pass for text.
 const maxMedia = 256
@@ -47,42 +49,78 @@ func (r *Request) readPart(i, depth int, within bool) (end int) {
 	if s.byteAt(i) != '{' {
 		return s.value(i, depth)
 	}
-	var media medium
+	var media, named medium // named is what it would hold
 	var of sense
+	var id uint64
 	before, held := len(r.parts), r.held
 	in := s.enter(i, depth)
 	for in.next(s) {
 		name := r.decode(&in)
-		kind := r.api == Messages && string(name) == "type"
-		if r.api != Messages && s.byteAt(in.at) != 'n' {
-			media, of = max(media, mediumOf(name)), max(of, senseOf(name))
+		kind, known := string(name) == "type", string(name) == "uuid"
+		if what := mediumOf(name); r.api != Messages && what != notMedia {
+			named, of = max(named, what), max(of, senseOf(name))
+			if s.byteAt(in.at) != 'n' && !r.empty(in.at) {
+				media = max(media, what)
+			}
 		}
 		if r.api == Messages && !within && s.byteAt(in.at) == '[' && string(name) == "content" {
 			in.done(r.readParts(in.at, in.depth, true))
 			continue
 		}
 		end := s.value(in.at, in.depth)
-		if kind && end > 0 && s.b[in.at] == '"' {
-			media = mediumOfType(text(s.b, inner(span{in.at, end})))
+		if (kind || known) && end > 0 && s.b[in.at] == '"' {
+			switch value := text(s.b, inner(span{in.at, end})); {
+			case known && r.api == Chat:
+				id = max(1, xxhash.Sum64(value))
+			case kind && r.api == Messages:
+				media = mediumOfType(value)
+			case kind:
+				named, of = max(named, mediumOf(value)), max(of, senseOf(value))
+			}
 		}
 		in.done(end)
 	}
-	if in.pos > 0 && media != notMedia {
+	alone := id != 0 && media == notMedia && named != notMedia
+	if in.pos > 0 && (media != notMedia || alone) {
 		r.parts, r.held = r.parts[:before], held // those within it are a part of it
 		r.held.add(of)
-		r.noteMedia(span{i, in.pos}, media == rawMedia && !within)
+		r.noteMedia(item{span{i, in.pos}, id, alone}, media == rawMedia && !within)
 	}
 	return in.pos
 }
 
 // noteMedia notes a part that is an image, sound or video. raw says that an encode leg can encode it.
-func (r *Request) noteMedia(part span, raw bool) {
+func (r *Request) noteMedia(p item, raw bool) {
 	if len(r.parts) < maxMedia {
-		r.parts = append(r.parts, part)
+		r.parts = append(r.parts, p)
 	}
 	if raw && r.FindMedia && r.api.encodes() && len(r.media) <= maxMedia {
-		r.media = append(r.media, part)
+		r.media = append(r.media, p.span)
 	}
+}
+
+// item is an image, sound or video of the prompt. id is a hash of its uuid, by which vLLM keeps it in its cache, or 0. alone
+// says that the uuid is all of it, so that only an engine that has had it whole knows it:
+// https://docs.vllm.ai/en/latest/features/multimodal_inputs/#cached-inputs
+type item struct {
+	span
+	id    uint64
+	alone bool
+}
+
+// empty reports whether the value at i is an empty object.
+func (r *Request) empty(i int) bool {
+	return r.s.byteAt(i) == '{' && r.s.byteAt(r.s.space(i+1)) == '}'
+}
+
+// MediaIDs appends hashes of the uuids of images, sounds and videos to dst: all of them, or those that stand alone.
+func (r *Request) MediaIDs(dst []uint64, alone bool) []uint64 {
+	for _, p := range r.parts {
+		if p.id != 0 && (p.alone || !alone) {
+			dst = append(dst, p.id)
+		}
+	}
+	return dst
 }
 
 // medium is what a part of a message holds.

@@ -3,6 +3,7 @@ package kvparams
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -239,6 +240,33 @@ func TestMediaWithinMedia(t *testing.T) {
 		}
 		if n := len(r.Blocks()); n != 2*mediaBlocks {
 			t.Errorf("%s: %d blocks, want %d", part, n, 2*mediaBlocks)
+		}
+	}
+}
+
+// To an engine, an image is its uuid, with its content or without.
+func TestMediaByUUID(t *testing.T) {
+	const text = `[{"role":"user","content":[{"type":"text","text":"what is it?"},%s]}]`
+	parse := func(image string) *Request {
+		return parsedMedia(t, Chat, `{"messages":`+strings.ReplaceAll(text, "%s", image)+`}`)
+	}
+	whole := parse(`{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="},"uuid":"u"}`)
+	for _, alone := range []string{`{"image_url":null,"uuid":"u"}`, `{"type":"image_url","image_url":{ },"uuid":"\u0075"}`, `{"uuid":"u","type":"image_url"}`} {
+		r := parse(alone)
+		ids := r.MediaIDs(nil, true)
+		if len(ids) != 1 || len(whole.MediaIDs(nil, true)) != 0 || !slices.Equal(ids, whole.MediaIDs(nil, false)) {
+			t.Errorf("%s has the ids %x, and the whole image %x", alone, ids, whole.MediaIDs(nil, false))
+		}
+		if n := len(r.Blocks()); n < mediaBlocks || !slices.Equal(r.Blocks()[:mediaBlocks], whole.Blocks()[:mediaBlocks]) || r.Conversation() != whole.Conversation() {
+			t.Errorf("%s is another prompt than the whole image", alone)
+		}
+		if _, media := r.PromptText(); media != 1 || r.Media() != 0 {
+			t.Errorf("%s: %d images in the prompt, %d for encode engines; want 1 and 0", alone, media, r.Media())
+		}
+	}
+	for _, none := range []string{`{"type":"text","text":"a","uuid":"u"}`, `{"type":"image_url","image_url":null}`, `{"type":"image_url","uuid":7}`} {
+		if r := parse(none); len(r.MediaIDs(nil, true)) != 0 {
+			t.Errorf("%s has an id", none)
 		}
 	}
 }

@@ -40,7 +40,7 @@ type Request struct {
 	ownTokens bool // see ownTokens
 
 	media        []span     // see Media
-	parts        []span     // the first images, sounds and videos of the prompt, whether Media counts them or not
+	parts        []item     // the first images, sounds and videos of the prompt, whether Media counts them or not
 	held         Parts      // all of them
 	rendered     []rendered // see shapesPrompt
 	opening      int        // end of the first message that is not the system's; 0 if there is none

@@ -222,6 +222,17 @@ func TestAPIsWithoutPrefillGoToDecodeAlone(t *testing.T) {
 	r.expectNothingHeld()
 }
 
+// Tools that vLLM does not call itself are the client's, as those of Codex are.
+func TestToolsOfClientsTakeBothLegs(t *testing.T) {
+	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.ToolCallParser = "hermes" }})
+	for _, tool := range []string{"function", "custom", "namespace", "local_shell", "shell", "apply_patch", "tool_search", "web_search", "image_generation", "file_search", "what comes next"} {
+		a := r.post("/v1/responses", `{"model":"sim","input":"a","max_output_tokens":2,"tools":[{"type":"`+tool+`","name":"f"}]}`)
+		if path := a.header.Get("X-Xpyd-Path"); a.status != 200 || path != "disaggregated" {
+			t.Errorf("%s: %d, path %s, %s", tool, a.status, path, a.body)
+		}
+	}
+}
+
 // What two legs cannot serve, and why.
 func TestAPIsDecodeAlone(t *testing.T) {
 	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.ToolCallParser = "hermes" }})
@@ -234,6 +245,7 @@ func TestAPIsDecodeAlone(t *testing.T) {
 		{"/v1/messages", `{"model":"sim","max_tokens":0,` + user + `}`, "max_tokens_zero", 400},
 		{"/v1/responses", `{"model":"sim","input":"a","previous_response_id":"resp_1"}`, "stateful", 404},
 		{"/v1/responses", `{"model":"sim","input":"a","max_output_tokens":2,"tools":[{"type":"function","name":"f"},{"name":"x","type":"web_search_preview"}]}`, "server_tools", 200},
+		{"/v1/responses", `{"model":"sim","input":"a","max_output_tokens":2,"tools":[{"type":"mcp","server_label":"x"}]}`, "server_tools", 200},
 		{"/v1/responses", `{"model":"sim","input":"a","max_output_tokens":2,"store":"yes"}`, "invalid_fields", 200},
 		{"/inference/v1/generate", `{"model":"sim","token_ids":[1],"sampling_params":{"n":2,"temperature":1,"max_tokens":2}}`, "n", 200},
 		{"/inference/v1/generate", `{"model":"sim","token_ids":[1],"sampling_params":{"prompt_logprobs":1,"max_tokens":2}}`, "prompt_logprobs", 200},

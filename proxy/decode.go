@@ -276,6 +276,7 @@ func (c *completion) commit() {
 	if c.path == pathDecodeOnly && c.p.refusing != nil {
 		c.s.engines.Refused(c.p.refusing, c.p.always, c.p.flag)
 	}
+	c.sawMedia()
 	if c.handoff.Live() {
 		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend})
 		c.s.engines.Used(c.handoff.From(), c.p.extent)
@@ -284,6 +285,15 @@ func (c *completion) commit() {
 	}
 	if !c.p.beside.freesAtEnd() { // P may still be reading the body and writing its answer
 		c.freeAsked()
+	}
+}
+
+// sawMedia notes which engines have in their caches what the request names by a uuid.
+func (c *completion) sawMedia() {
+	ids := c.req.MediaIDs(nil, false)
+	c.s.engines.SawMedia(c.d.lease.Backend, ids)
+	if c.path == pathDisaggregated {
+		c.s.engines.SawMedia(c.p.lease.Backend, ids)
 	}
 }
 

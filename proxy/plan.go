@@ -31,6 +31,10 @@ func (c *completion) plan() *fault.Error {
 			c.avoidRefusing()
 		}
 	}
+	if ids := c.req.MediaIDs(nil, true); len(ids) > 0 { // engines that have not had these refuse them
+		c.p.tried = c.s.engines.WithoutMedia(c.p.tried, c.snap.Backends(router.Prefill), ids)
+		c.d.tried = c.s.engines.WithoutMedia(c.d.tried, c.snap.Backends(router.Decode), ids)
+	}
 	return nil
 }
 
