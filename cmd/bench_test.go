@@ -147,9 +147,9 @@ func TestBenchUsage(t *testing.T) {
 		`URL "127.0.0.1:8080": want http://host:port`:                                                                      {"serve", "--url", "127.0.0.1:8080"},
 		`API "embeddings": want completions or chat`:                                                                       {"serve", "--api", "embeddings"},
 		"--file: stat /nope/x.json: no such file or directory; give one that exists":                                       {"serve", "--dataset", "sharegpt", "--file", "/nope/x.json"},
-		"load the runs: open /nope: no such file or directory; give the directory of --out":                                {"report", "/nope"},
+		"load the runs: stat /nope: no such file or directory; give a directory of --out, or a file of results":            {"report", "/nope"},
 		"load the runs in " + dir + ": no file ends with .run.json":                                                        {"advise", dir},
-		"report takes one directory, got 0":                                                                                {"report"},
+		"report takes directories and files of runs, got none":                                                             {"report"},
 		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help":                              {"serve", "--burstines", "1"},
 	} {
 		var usage config.UsageError

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,22 +26,29 @@ type reportFlags struct {
 func newBenchReportCmd() *cobra.Command {
 	f := &reportFlags{}
 	cmd := &cobra.Command{
-		Use:   "report DIR",
-		Short: "Print the saved runs of a directory",
-		Long: `report prints the runs that bench serve or bench sweep saved in DIR, the oldest first. With --out
-it writes the files of the format instead of the text: plots as PNG and SVG, and a file for each
-run if the format has such files.` + formatHelp(),
+		Use:   "report PATH...",
+		Short: "Print saved runs, and results of other tools beside them",
+		Long: `report prints the runs that bench serve or bench sweep saved in each PATH, the oldest first. A PATH may also be
+a file: a result of vllm bench serve or benchmark_serving.py, a lifecycle report of inference-perf, or a benchmark
+report of llm-d (.yaml). With --out it writes the files of the format instead of the text: plots as PNG and SVG, and a
+file for each run if the format has such files.` + formatHelp(),
 		Example: `  xpyd bench report runs --format table
+  xpyd bench report runs openai-infqps-Qwen3-8B-20260101-120000.json --format table
   xpyd bench report runs --format html --out page
   xpyd bench report runs --format ray --latency-mode chunk --out figures`,
-		Args: oneDirectory("report"),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return config.UsageError{Err: errors.New("report takes directories and files of runs, got none")}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return config.UsageError{Err: err}
 			}
-			runs, err := loadRuns(args[0])
+			runs, err := result.LoadAll(args)
 			if err != nil {
-				return err
+				return config.UsageError{Err: err}
 			}
 			if f.out == "" {
 				return printer.PrintAs(cmd.OutOrStdout(), f.format, runs, f.o)
@@ -82,15 +90,24 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 	addFormatFlag(cmd, &f.format, "vllm")
 	s := cmd.Flags()
 	s.StringVar(&f.out, "out", "", "directory for the files of the format (default: print its text)")
-	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "for ray and html: token (TPOT), first_token (TTFT), or chunk (TTFT + 15 TPOT)")
+	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "for ray and html: token (TPOT), first_token (TTFT), or chunk (the time to --chunk-size tokens)")
+	s.IntVar(&f.o.Ray.Chunk, "chunk-size", plot.ChunkSize, "tokens of a chunk: its latency is TTFT + (size - 1) TPOT")
+	s.StringVar(&f.o.Ray.Throughput, "throughput-metric", plot.OutputTokens, "for ray and html: output, input or total tokens, or requests")
 	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "for ray and html: show tokens per second of one user, 1000/TPOT, instead of the latency")
 	s.BoolVar(&f.normalized, "use-normalized", true, "for ray and html: show the throughput of a node of 8 GPUs, if the GPUs of all targets are known")
+	_ = cmd.RegisterFlagCompletionFunc("throughput-metric", cobra.FixedCompletions(plot.Throughputs(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("latency-mode", cobra.FixedCompletions(plot.Modes(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 func (f *reportFlags) check() error {
 	if !slices.Contains(plot.Modes(), f.o.Ray.Mode) {
 		return fmt.Errorf("--latency-mode %q: want one of %v", f.o.Ray.Mode, plot.Modes())
+	}
+	if f.o.Ray.Chunk < 1 {
+		return fmt.Errorf("--chunk-size %d: want at least 1", f.o.Ray.Chunk)
+	}
+	if !slices.Contains(plot.Throughputs(), f.o.Ray.Throughput) {
+		return fmt.Errorf("--throughput-metric %q: want one of %v", f.o.Ray.Throughput, plot.Throughputs())
 	}
 	f.o.Ray.Raw = !f.normalized
 	return checkFormat(f.format)

@@ -64,6 +64,14 @@ func TestBenchReportChoices(t *testing.T) {
 		t.Errorf("%v, or another figure", err)
 	}
 	var usage config.UsageError
+	for want, args := range map[string][]string{
+		`--throughput-metric "bytes": want one of [output input total requests]`: {"--throughput-metric", "bytes"},
+		`--chunk-size 0: want at least 1`:                                        {"--chunk-size", "0"},
+	} {
+		if _, _, err := runBenchCmd(t.Context(), append([]string{"report", savedSweep, "--format", "ray"}, args...)...); !errors.As(err, &usage) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 	_, _, err = runBenchCmd(t.Context(), "report", savedSweep, "--format", "ray", "--latency-mode", "word")
 	if want := `--latency-mode "word": want one of [token first_token chunk]`; !errors.As(err, &usage) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)

@@ -19,8 +19,19 @@ const (
 // Modes lists the modes.
 func Modes() []string { return []string{Token, FirstToken, Chunk} }
 
-// chunkSize is how many tokens a chunk has.
-const chunkSize = 16
+// The throughputs that the third panel may show.
+const (
+	OutputTokens = "output"
+	InputTokens  = "input"
+	TotalTokens  = "total"
+	Requests     = "requests"
+)
+
+// Throughputs lists them.
+func Throughputs() []string { return []string{OutputTokens, InputTokens, TotalTokens, Requests} }
+
+// ChunkSize is how many tokens a chunk has by default.
+const ChunkSize = 16
 
 // nodeGPUs is the number of GPUs of the node that throughput is normalised to.
 const nodeGPUs = 8
@@ -30,6 +41,23 @@ type Pareto struct {
 	Mode          string // of latency: Token, FirstToken or Chunk; "": Token
 	Interactivity bool   // 1000/TPOT in place of the latency
 	Raw           bool   // throughput of the whole target, not of a node of 8 GPUs
+	Chunk         int    // tokens of a chunk; 0: ChunkSize
+	Throughput    string // OutputTokens, InputTokens, TotalTokens or Requests; "": OutputTokens
+}
+
+func (p Pareto) chunk() int { return cmp.Or(p.Chunk, ChunkSize) }
+
+// rate is what the y axis of the third panel shows: its name, its unit and the figure.
+func (p Pareto) rate() (name, unit string, of figure) {
+	switch p.Throughput {
+	case InputTokens:
+		return "Input Throughput", "token", func(r *result.Run) float64 { return r.Totals.TotalRate - r.Totals.OutputRate }
+	case TotalTokens:
+		return "Total Throughput", "token", func(r *result.Run) float64 { return r.Totals.TotalRate }
+	case Requests:
+		return "Request Throughput", "request", func(r *result.Run) float64 { return r.Totals.RequestRate }
+	}
+	return "Output Throughput", "token", func(r *result.Run) float64 { return r.Totals.OutputRate }
 }
 
 // Latency is the latency that compares targets.
@@ -38,7 +66,7 @@ func (p Pareto) Latency() advice.Latency {
 	case p.Mode == FirstToken && !p.Interactivity:
 		return advice.FirstToken()
 	case p.Mode == Chunk && !p.Interactivity:
-		return advice.Chunk(chunkSize)
+		return advice.Chunk(p.chunk())
 	}
 	return advice.Token()
 }
@@ -56,7 +84,7 @@ func (p Pareto) axis() (label, title string, of figure) {
 	case p.Mode == FirstToken:
 		return "TTFT Median (ms)", "TTFT", median(result.TTFT)
 	case p.Mode == Chunk:
-		return fmt.Sprintf("Chunk Latency (ms, %d tokens)", chunkSize), "Chunk Latency", advice.Chunk(chunkSize).Of
+		return fmt.Sprintf("Chunk Latency (ms, %d tokens)", p.chunk()), "Chunk Latency", advice.Chunk(p.chunk()).Of
 	}
 	return "TPOT Median (ms)", "TPOT", median(result.TPOT)
 }
@@ -82,8 +110,9 @@ func Ray(g advice.Group, p Pareto) Figure {
 	}
 	by, unit := p.scale(g)
 	xLabel, xTitle, x := p.axis()
-	throughput := func(r *result.Run) float64 { return r.Totals.OutputRate * by(r) }
-	axes := panel{title: "Output Throughput vs " + xTitle, x: xLabel, y: "Output Throughput (token" + unit + ")", logX: true}
+	name, of, y := p.rate()
+	throughput := func(r *result.Run) float64 { return y(r) * by(r) }
+	axes := panel{title: name + " vs " + xTitle, x: xLabel, y: name + " (" + of + unit + ")", logX: true}
 	third := newPanel(g, axes, x, throughput, func(q advice.Point) string {
 		return fmt.Sprintf("%.1f", q.Spread(func(r *result.Run) float64 { return r.Totals.RequestRate * by(r) }).Median)
 	})

@@ -76,7 +76,7 @@ func (l workload) mooncakeRows() [][]string {
 // mooncakeRow adds what the table has no column for: how many repeats the row is the median of, and
 // how many requests failed in all of them.
 func (c cell) mooncakeRow() []string {
-	two := func(of func(*result.Run) float64) string { return strconv.FormatFloat(c.median(of), 'f', 2, 64) }
+	two := func(of func(*result.Run) float64) string { return decimal(c.median(of)) }
 	count := func(of func(*result.Totals) int) string {
 		return strconv.FormatFloat(c.median(func(r *result.Run) float64 { return float64(of(r.Totals)) }), 'f', -1, 64)
 	}
@@ -117,6 +117,9 @@ func mooncakeFiles(runs []*result.Run, o Options) ([]File, error) {
 		}
 		for _, r := range set.runs {
 			var text strings.Builder
+			if r.Foreign() {
+				continue // its own file is the result
+			}
 			if err := vllmJSON(&text, r, false); err != nil {
 				return nil, err
 			}

@@ -27,6 +27,7 @@ type File struct {
 // if it is nil, the report is the text under the name file.
 type format struct {
 	name  string
+	wants bool // single requests, which only saved runs of xpyd have
 	about string
 	print func(w *strings.Builder, runs []*result.Run, o Options) error
 	file  string
@@ -35,17 +36,17 @@ type format struct {
 
 func formats() []format {
 	return []format{
-		{"vllm", "the block of vllm bench serve", eachRun(vllmBlock), "vllm.txt", nil},
-		{"seed", "the block of vllm's benchmark_serving.py of 2024 and 2025", eachRun(seedBlock), "seed.txt", nil},
-		{"vllm-json", "the result file of vllm bench serve, an object a line", vllmJSONs, "", vllmFiles},
-		{"llm-d-0.1", "llm-d's benchmark report v0.1, a YAML document for each run", llmdPrinter(llmd01), "", llmdFiles("benchmark_report,", llmd01)},
-		{"llm-d-0.2", "llm-d's benchmark report v0.2, a YAML document for each run", llmdPrinter(llmd02), "", llmdFiles("benchmark_report_v0.2,", llmd02)},
-		{"inference-perf", "summary_lifecycle_metrics.json; with --out also a file for each stage and three plots", inferencePerf, "", inferencePerfFiles},
-		{"mooncake", "the Markdown table of 17 columns, or 18 with the load, and each run's block", mooncake, "", mooncakeFiles},
-		{"ray", "the Pareto front and the best target by load, in words; with --out the figure of three panels", ray, "", rayFiles},
-		{"csv", "a line for each run, with every figure", whole(csvTable), "runs.csv", nil},
-		{"table", "a line for each run, easy to read", whole(plainTable), "table.txt", nil},
-		{"html", "one page with everything, to mail", htmlPage, "report.html", nil},
+		{"vllm", false, "the block of vllm bench serve", eachRun(vllmBlock), "vllm.txt", nil},
+		{"seed", false, "the block of vllm's benchmark_serving.py of 2024 and 2025", eachRun(seedBlock), "seed.txt", nil},
+		{"vllm-json", true, "the result file of vllm bench serve, an object a line", vllmJSONs, "", vllmFiles},
+		{"llm-d-0.1", true, "llm-d's benchmark report v0.1, a YAML document for each run", llmdPrinter(llmd01), "", llmdFiles("benchmark_report,", llmd01)},
+		{"llm-d-0.2", true, "llm-d's benchmark report v0.2, a YAML document for each run", llmdPrinter(llmd02), "", llmdFiles("benchmark_report_v0.2,", llmd02)},
+		{"inference-perf", true, "summary_lifecycle_metrics.json; with --out also a file for each stage and three plots", inferencePerf, "", inferencePerfFiles},
+		{"mooncake", false, "the Markdown table of 17 columns, or 18 with the load, and each run's block", mooncake, "", mooncakeFiles},
+		{"ray", false, "the Pareto front and the best target by load, in words; with --out the figure of three panels", ray, "", rayFiles},
+		{"csv", false, "a line for each run, with every figure", whole(csvTable), "runs.csv", nil},
+		{"table", false, "a line for each run, easy to read", whole(plainTable), "table.txt", nil},
+		{"html", true, "one page with everything, to mail", htmlPage, "report.html", nil},
 	}
 }
 
@@ -87,6 +88,9 @@ func PrintAs(out io.Writer, name string, runs []*result.Run, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := f.takes(runs); err != nil {
+		return err
+	}
 	var b strings.Builder
 	if err := f.print(&b, runs, o); err != nil {
 		return fmt.Errorf("print %s: %w", name, err)
@@ -103,6 +107,9 @@ func Files(name string, runs []*result.Run, o Options) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := f.takes(runs); err != nil {
+		return nil, err
+	}
 	if f.files == nil {
 		var b strings.Builder
 		if err := f.print(&b, runs, o); err != nil {
@@ -115,6 +122,19 @@ func Files(name string, runs []*result.Run, o Options) ([]File, error) {
 		return nil, fmt.Errorf("make the files of %s: %w", name, err)
 	}
 	return unique(files), nil
+}
+
+// takes refuses runs that have not all that the format shows.
+func (f format) takes(runs []*result.Run) error {
+	if !f.wants {
+		return nil
+	}
+	for _, r := range runs {
+		if r.Foreign() {
+			return fmt.Errorf("format %s shows single requests, which the result %s of %s does not have; want vllm, seed, mooncake, ray, csv or table", f.name, r.Config.Label, r.Tool)
+		}
+	}
+	return nil
 }
 
 // whole makes a printer that ignores the options.

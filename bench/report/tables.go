@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/csv"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,12 @@ func csvTable(w *strings.Builder, runs []*result.Run) error {
 
 func csvRow(r *result.Run) []string {
 	c, t := r.Config, r.Totals
-	number := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+	number := func(x float64) string {
+		if math.IsNaN(x) {
+			return "" // another tool has not saved it
+		}
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
 	good, shape := "", "inf"
 	if t.GoodRate != nil {
 		good = number(*t.GoodRate)
@@ -55,7 +61,7 @@ func csvRow(r *result.Run) []string {
 		cell = *c.Cell
 	}
 	row := []string{r.Started.UTC().Format(time.RFC3339), cell.Sweep, cell.Target, cell.Workload, strconv.Itoa(cell.Repeat), number(cell.GPUs), c.Label, c.URL, c.API, c.Model, c.Dataset, strconv.Itoa(c.InputLen), strconv.Itoa(c.OutputLen),
-		strconv.Itoa(len(r.Records) + r.Unsent), rates, shape, strconv.Itoa(c.Concurrency), strconv.FormatUint(c.Seed, 10), r.Prompts.LengthBy,
+		strconv.Itoa(planned(r)), rates, shape, strconv.Itoa(c.Concurrency), strconv.FormatUint(c.Seed, 10), r.Prompts.LengthBy,
 		strconv.FormatBool(r.Interrupted), number(float64(r.DurationUS) / 1e6), strconv.Itoa(t.Completed), strconv.Itoa(t.Failed), failures(t),
 		strconv.Itoa(t.InputTokens), strconv.Itoa(t.OutputTokens), strconv.Itoa(t.CachedTokens), number(t.RequestRate), good,
 		number(t.OutputRate), number(t.TotalRate), number(t.PeakOutput), strconv.Itoa(t.PeakOpen)}
@@ -66,6 +72,22 @@ func csvRow(r *result.Run) []string {
 		}
 	}
 	return row
+}
+
+// planned is how many requests the run was to send.
+func planned(r *result.Run) int {
+	if r.Foreign() {
+		return r.Config.NumPrompts
+	}
+	return len(r.Records) + r.Unsent
+}
+
+// decimal is a figure with two decimals, or a dash if another tool has not saved it.
+func decimal(x float64) string {
+	if math.IsNaN(x) {
+		return "–"
+	}
+	return strconv.FormatFloat(x, 'f', 2, 64)
 }
 
 // plainTable has a line for each run, with the median and the 99th percentile of each metric. Lines
@@ -86,8 +108,11 @@ func plainTable(w *strings.Builder, runs []*result.Run) error {
 			fmt.Fprintf(out, "%s\t%d\t", place.Workload, place.Repeat)
 		}
 		ttft, tpot, itl, e2el := t.MS[result.TTFT], t.MS[result.TPOT], t.MS[result.ITL], t.MS[result.E2EL]
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", place.Target, rate(r.Config.Rate), limit,
-			t.Completed, t.Failed, t.RequestRate, t.OutputRate, ttft.Median, ttft.P99, tpot.Median, tpot.P99, itl.P99, e2el.Median, e2el.P99)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%d\t", place.Target, rate(r.Config.Rate), limit, t.Completed, t.Failed)
+		for _, x := range []float64{t.RequestRate, t.OutputRate, ttft.Median, ttft.P99, tpot.Median, tpot.P99, itl.P99, e2el.Median, e2el.P99} {
+			fmt.Fprintf(out, "%s\t", decimal(x))
+		}
+		fmt.Fprintln(out)
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -71,8 +72,10 @@ func vllmBlock(w *strings.Builder, r *result.Run) error {
 		b.figure("Request goodput (req/s):", *t.GoodRate)
 	}
 	b.figure("Output token throughput (tok/s):", t.OutputRate)
-	b.figure("Peak output token throughput (tok/s):", t.PeakOutput)
-	b.figure("Peak concurrent requests:", float64(t.PeakOpen))
+	if !math.IsNaN(t.PeakOutput) { // older releases of vLLM have not saved the peaks
+		b.figure("Peak output token throughput (tok/s):", t.PeakOutput)
+		b.figure("Peak concurrent requests:", float64(t.PeakOpen))
+	}
 	b.figure("Total token throughput (tok/s):", t.TotalRate)
 	b.sections(r)
 	return nil
@@ -101,7 +104,7 @@ func seedBlock(w *strings.Builder, r *result.Run) error {
 
 func (b block) sections(r *result.Run) {
 	for _, s := range sections(r) {
-		v := r.Values(s.metric)
+		v := r.Figures(s.metric)
 		b.title(s.header, "-")
 		b.figure("Mean "+s.name+" (ms):", v.Mean())
 		b.figure("Median "+s.name+" (ms):", v.Median())

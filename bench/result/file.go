@@ -47,6 +47,27 @@ func Load(path string) (*Run, error) {
 	return r, nil
 }
 
+// LoadAll reads the runs of directories, and of files: saved runs, and results of vllm bench serve, inference-perf and llm-d.
+// The oldest come first.
+func LoadAll(paths []string) (runs []*Run, err error) {
+	for _, path := range paths {
+		var some []*Run
+		if info, statErr := os.Stat(path); statErr != nil {
+			return nil, fmt.Errorf("load the runs: %w; give a directory of --out, or a file of results", statErr)
+		} else if info.IsDir() {
+			some, err = LoadDir(path)
+		} else {
+			some, err = open(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, some...)
+	}
+	slices.SortStableFunc(runs, func(a, b *Run) int { return a.Started.Compare(b.Started) })
+	return runs, nil
+}
+
 // LoadDir reads the saved runs of a directory, the oldest first.
 func LoadDir(dir string) ([]*Run, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))

@@ -21,6 +21,8 @@ type Run struct {
 	Totals      *Totals   `json:"totals"`      // of the records; see Sum
 	Engines     []Engine  `json:"engines,omitempty"`
 	Records     []Record  `json:"records"` // in the order in which the requests were due
+
+	Given map[string]Given `json:"-"` // by metric, of a run that another tool has saved; such a run has no records
 }
 
 // Config are the settings of a run, without keys and values of headers.
