@@ -127,5 +127,20 @@ func limits() []mutant {
 		old:  "|| s.Mixed(wt.want.Role)",
 		new:  "",
 		test: "TestQueueIsNotHeldUpByAnotherModel",
+	}, {
+		name: "a full queue refuses whoever comes", in: "(*queue).join",
+		old:  "out := q.line.crowd.newest()",
+		new:  "out := wt",
+		test: "TestFullQueueIsSharedByAddress",
+	}, {
+		name: "a panic in the queue reaches whoever releases a slot", in: "(*waiter).acquire",
+		old:  "p := recover(); p != nil",
+		new:  "p := any(nil); p != nil",
+		test: "TestPanicEndsItsOwnWaitOnly",
+	}, {
+		name: "the end of an ejection wakes nobody", in: "(*Router).eject",
+		old:  "r.wakeAt(now + int64(e.For))",
+		new:  "",
+		test: "TestWaiterIsServedWhenABackendReturns",
 	}}
 }
