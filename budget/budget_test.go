@@ -245,3 +245,65 @@ func TestABufferTooLargeDropsNoOther(t *testing.T) {
 		t.Errorf("%d buffers of %d bytes are idle, want the one of a MiB", len(p.whole), p.idle)
 	}
 }
+
+// A client may have one orphan for four completions that it waits for, and two in any case. Whoever waits goes on when
+// there is room, however that came.
+func TestOrphans(t *testing.T) {
+	id := Client{Key: 1}
+	c := NewCounts(0)
+	waits := func(turn chan struct{}) bool {
+		select {
+		case <-turn:
+			return false
+		default:
+			return turn != nil
+		}
+	}
+	begin := func() chan struct{} {
+		c.Begin(id)
+		return c.Wait(id)
+	}
+	if begin() != nil {
+		t.Fatal("a client without orphans waits")
+	}
+	c.Orphan(id)
+	c.Orphan(id)
+	first, second, third := begin(), begin(), begin()
+	if !waits(first) || !waits(second) || !waits(third) {
+		t.Fatal("a client with two orphans goes on")
+	}
+	c.Begin(Client{Key: 2})
+	if c.Wait(Client{Key: 2}) != nil {
+		t.Error("another client waits")
+	}
+	c.Quit(id, second)
+	c.End(id)
+	c.Settled(id)
+	if waits(first) || !waits(third) {
+		t.Error("not the first one, or not only the first, goes on after an orphan")
+	}
+	c.Settled(id)
+	if waits(third) {
+		t.Error("one waits for no orphan")
+	}
+	for range 5 {
+		c.Begin(id)
+	}
+	for range 2 {
+		c.Orphan(id)
+	}
+	for range 8 {
+		c.Begin(id)
+	}
+	if c.Wait(id) != nil {
+		t.Error("a client with many completions may not have two orphans and more")
+	}
+	for range 30 {
+		c.End(id)
+		c.Settled(id)
+	}
+	c.End(Client{Key: 2})
+	if len(c.n) != 0 {
+		t.Errorf("kept: %v", c.n)
+	}
+}

@@ -72,7 +72,7 @@ var keyHelp = map[string]string{
 	"timeouts.request":             "how long a whole request may take with all its retries (504, or an error event)",
 	"timeouts.write_stall":         "how long a client may take to read one write before xpyd cuts it off",
 	"timeouts.upstream_idle":       "how long a backend connection may be idle before xpyd closes it. Keep it below the engines' keep-alive of 5 s",
-	"timeouts.prefill_abort_grace": "how long a prefill may still answer after its client left, so that xpyd can release its blocks. xpyd waits up to three times as long if it expects the prefill to end soon",
+	"timeouts.prefill_abort_grace": "how long a prefill may still answer after its client left, so that xpyd can release its blocks. xpyd waits up to three times as long if it expects the prefill to end soon, and not at all if it expects it to take more than twice as long",
 	"timeouts.decode_abort_grace":  "how long a decode connection stays open after its client left, for engines older than vLLM 0.32",
 	"timeouts.drain_delay":         "after TERM, how long xpyd reports that it is not ready before it closes the listener",
 	"timeouts.drain":               "after TERM, how long running requests may take to end",

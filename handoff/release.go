@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,6 +84,7 @@ type release struct {
 	aborts  bool            // it aborts, if it lives
 	version bool            // D's version decides between the two
 	broken  int             // engines that broke off over the request or its drains
+	begun   func()          // see Abandoned
 }
 
 // Abandoned describes the request of a handle that no D will use.
@@ -95,6 +97,7 @@ type Abandoned struct {
 	Prefer *router.Backend // the D to ask first; nil for any
 	Avoid  *router.Backend // a D that has just failed; nil if there is none
 	Broken int             // engines that broke off over the request
+	Begun  func()          // called when the release waits for no other ones any more; may be nil
 }
 
 // Release gives a live handle back in the background, because the client is gone or no decode will
@@ -102,14 +105,20 @@ type Abandoned struct {
 func (h *Handoff) Release(a Abandoned) {
 	k := h.k
 	job, why := h.newRelease(a)
+	if a.Begun == nil {
+		a.Begun = func() {}
+	}
 	if job == nil {
 		h.Lose(why)
+		a.Begun()
 		return
 	}
+	job.begun = sync.OnceFunc(a.Begun)
 	from := h.transfer()
 	k.wg.Add(1)
 	go func() {
 		defer k.wg.Done()
+		defer job.begun()
 		defer from.HandleEnded()
 		defer k.cfg.Bodies.Give(budget.Client{}, job.charged)
 		if !k.cfg.Guard(job.run) && !job.ended {
@@ -176,6 +185,7 @@ func (j *release) run() {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	if j.taken != nil {
+		j.begun()
 		j.endTaken(ctx)
 		return
 	}
@@ -219,6 +229,9 @@ func (j *release) run() {
 // begin waits for a P that is down, gives a D that may have seen the handle time to abort, and takes a slot. If it gets
 // none, it ends the handle.
 func (j *release) begin(ctx context.Context, left time.Duration) bool {
+	if j.sourceDown() {
+		j.begun() // it may wait long for that, and for no other release
+	}
 	if left > 0 && !j.awaitSource(ctx) { // without a slot, which others need
 		j.lost(OrphanReleaseFailed)
 		return false
@@ -229,6 +242,7 @@ func (j *release) begin(ctx context.Context, left time.Duration) bool {
 	if left > 0 {
 		select {
 		case j.k.slots <- struct{}{}:
+			j.begun()
 			return true
 		case <-ctx.Done():
 		}

@@ -31,6 +31,8 @@ type Watcher struct {
 	stopped bool    // StopAll was called; entries added later are told at once
 	closed  bool
 
+	looked atomic.Int64 // time of the last Look
+
 	wake  chan struct{} // a first entry has come, or Turns asks; capacity 1
 	stop  chan struct{}
 	done  chan struct{}
@@ -224,6 +226,25 @@ func (w *Watcher) pause(tick *time.Timer) bool {
 	case <-w.stop:
 		return false
 	}
+}
+
+// lookSpacing is the least time between two looks of Look.
+const lookSpacing = 2 * time.Millisecond
+
+// Look tells of the peers that have left by now, without waiting for the next tick. It does so at most once in lookSpacing.
+func (w *Watcher) Look(now time.Time) {
+	last := w.looked.Load()
+	if at := now.UnixNano(); at-last < int64(lookSpacing) || !w.looked.CompareAndSwap(last, at) {
+		return
+	}
+	var events [64]unix.EpollEvent
+	w.mu.Lock()
+	n := 0
+	if !w.closed {
+		n, _ = unix.EpollWait(w.set, events[:], 0)
+	}
+	w.mu.Unlock()
+	w.report(events[:max(n, 0)])
 }
 
 // report notes which peers have left, and tells those that watch them.

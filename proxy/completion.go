@@ -71,8 +71,10 @@ type completion struct {
 
 	watch netio.Watch
 	left  atomic.Uint32 // the state in which the client left, plus 1; 0 while it stays
-	stop  atomic.Bool   // the process is about to end
-	state atomicState
+	// orphan says that its prefill runs for nobody, see budget.Counts.
+	orphan atomic.Bool
+	stop   atomic.Bool // the process is about to end
+	state  atomicState
 	// broken counts the engines that broke off over the request. See deadly.
 	broken atomic.Int32
 
@@ -222,6 +224,9 @@ const loggedModel = 256
 
 // run tries rounds of prefill and decode until one is answered or nothing more may be tried. nil: an answer is ready.
 func (c *completion) run() *fault.Error {
+	if err := c.awaitOrphans(); err != nil {
+		return err
+	}
 	if err := c.plan(); err != nil {
 		return err
 	}

@@ -55,9 +55,45 @@ func (c *completion) grace() handoff.Grace {
 
 // leave notes that the client is gone, and in which state.
 func (c *completion) leave() {
-	if c.left.CompareAndSwap(0, uint32(c.state.get())+1) {
+	s := c.state.get()
+	if c.left.CompareAndSwap(0, uint32(s)+1) {
 		c.s.departed.Add(1)
+		if s == statePrefilling || c.p.beside.due.Load() {
+			c.orphan.Store(true)
+			c.s.clients.Orphan(c.client)
+		}
 	}
+}
+
+// orphanPatience is how long a completion waits for engines to be done with others that its client has left.
+const orphanPatience = 30 * time.Second
+
+// awaitOrphans waits while engines have too much to do for requests that the client has left.
+func (c *completion) awaitOrphans() *fault.Error {
+	begun := time.Now()
+	c.s.watch.Look(begun)
+	turn := c.s.clients.Wait(c.client)
+	if turn == nil {
+		return nil
+	}
+	over := time.NewTimer(min(orphanPatience, c.times.end.Sub(begun)))
+	defer over.Stop()
+	select {
+	case <-turn:
+		c.times.dequeued = time.Now()
+		c.times.queued += c.times.dequeued.Sub(begun)
+		return nil
+	case <-c.ending():
+	case <-over.C:
+	}
+	c.s.clients.Quit(c.client, turn)
+	if ended := c.interrupted(); ended != nil {
+		return ended
+	}
+	if c.overdue() {
+		return fault.ErrDeadline()
+	}
+	return fault.ErrClientLimit()
 }
 
 // gone reports that the client has left.

@@ -63,6 +63,11 @@ func (c *completion) abandon(avoid *router.Backend) {
 	if avoid == nil && c.d.lease.Held() {
 		a.Prefer = c.d.lease.Backend
 	}
+	if c.gone() {
+		client := c.client
+		c.s.clients.Orphan(client)
+		a.Begun = func() { c.s.clients.Settled(client) }
+	}
 	c.handoff.Release(a)
 }
 
@@ -255,11 +260,14 @@ func (c *completion) recycle() {
 	c.done, c.woken = nil, false
 	c.encoding.Store(nil)
 	c.speaks.Store(nil)
-	c.client, c.use, c.model = budget.Client{}, limits.Use{}, c.model[:0]
-	c.dropTrace()
 	if c.left.Swap(0) > 0 {
 		c.s.departed.Add(-1)
 	}
+	if c.orphan.Swap(false) {
+		c.s.clients.Settled(c.client)
+	}
+	c.client, c.use, c.model = budget.Client{}, limits.Use{}, c.model[:0]
+	c.dropTrace()
 	c.stop.Store(false)
 	if !c.p.lease.Held() && !c.d.lease.Held() { // whoever gave a lease after the end may still use c
 		c.s.pool.Put(c)

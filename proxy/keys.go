@@ -16,15 +16,10 @@ import (
 	"xpyd/router"
 )
 
-// clientOf says who a client is: the holder of its key, or its address where no keys are set. It costs
-// nothing if neither limits.client_in_flight nor limits.client_share limits clients. By default
-// limits.client_share does.
+// clientOf says who a client is: the holder of its key, or its address where no keys are set.
 func (s *Server) clientOf(of *limits.Account, conn *netio.Conn) budget.Client {
-	switch {
-	case of != nil:
+	if of != nil {
 		return budget.Client{Key: of.ID}
-	case !s.clients.Limited() && s.bound().Limits.ClientShare >= 1:
-		return budget.Client{}
 	}
 	return budget.Client{IP: conn.IP()}
 }
