@@ -130,7 +130,7 @@ func (c apiCall) ends(body string) bool {
 	case "messages":
 		return strings.Contains(last, "event: message_stop\n")
 	case "responses":
-		return strings.Contains(last, "event: response.completed\n")
+		return strings.Contains(last, "event: response.completed\n") || strings.Contains(last, "event: response.incomplete\n")
 	}
 	return strings.Contains(last, "data: [DONE]\n")
 }

@@ -29,7 +29,7 @@ var accepted = []difference{{
 	why:       "structured output is not simulated: the answer goes on after its JSON would have ended",
 }, {
 	exchanges: whole("openapi"),
-	lines: whole(`-(POST|GET) /(kv_event_sources|generative_scoring|invocations|is_scaling_elastic_ep|scale_elastic_ep|v1/systemone` +
+	lines: whole(`-(POST|GET) /(kv_event_sources|generative_scoring|invocations|is_scaling_elastic_ep|scale_elastic_ep|v1/(decisions|systemone)` +
 		`|v1/chat/completions/batch|v1/responses/\{response_id\}(/cancel)?)`),
 	why: "the sim has the routes that xpyd serves or asks",
 }, {

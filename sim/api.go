@@ -12,7 +12,7 @@ type api interface {
 	appendAnswer(b []byte, g *generation) []byte
 	lead() string                              // before the payload of each event
 	appendDone(b []byte, g *generation) []byte // the event that ends a stream
-	streamError() string                       // the event of an error in a stream
+	streamError(o Options) string              // the event of an error in a stream
 	appendError(b []byte, e *apiError) []byte
 }
 
@@ -77,13 +77,21 @@ func (g *generation) appendTransfer(b []byte) []byte {
 	return append(g.appendEncodings(b), `,"metrics":null}`...)
 }
 
+// appendWeightVersions ends a choice.
+func (g *generation) appendWeightVersions(b []byte) []byte {
+	if g.c.o.since(33) {
+		b = append(b, `,"weight_versions":null`...)
+	}
+	return append(b, '}')
+}
+
 // appendStreamTransfer ends an event. From 0.33 on it adds kv_transfer_params, which are null
 // except where a choice ends.
 func (g *generation) appendStreamTransfer(b []byte, last bool) []byte {
 	switch {
 	case !g.c.o.tellsHandleInStreams():
 		return append(b, '}')
-	case last && g.handle != nil && !g.prefillOnly():
+	case last && g.handle != nil:
 		return append(append(append(b, `,"kv_transfer_params":`...), g.handle...), '}')
 	}
 	return append(b, `,"kv_transfer_params":null}`...)

@@ -8,6 +8,14 @@ type chatAPI struct{ openAI }
 func (chatAPI) prefix() string                     { return "chatcmpl-" }
 func (chatAPI) internalID(id string, _ int) string { return id }
 
+// streamError has no spaces from 0.33 on, on this path alone.
+func (a chatAPI) streamError(o Options) string {
+	if !o.since(33) {
+		return a.openAI.streamError(o)
+	}
+	return "data: " + string(internalError().appendJSON(nil))
+}
+
 func (chatAPI) appendRole(b []byte, g *generation, u *unit) []byte {
 	b = g.appendEnvelope(b, "chat.completion.chunk")
 	b = appendInt(append(b, `{"index":`...), u.index)
@@ -33,7 +41,12 @@ func (chatAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
 	if last {
 		b = appendStopReason(append(b, ','), u, last)
 	}
-	b = append(g.appendTokenIDs(append(b, ','), u.tokens[step:step+1]), "}]"...)
+	b = g.appendTokenIDs(append(b, ','), u.tokens[step:step+1])
+	if last {
+		b = append(g.appendWeightVersions(b), ']')
+	} else {
+		b = append(b, "}]"...)
+	}
 	if g.r.continuousUsage {
 		b = append(g.appendCounts(append(b, ','), step+1), `,"completion_tokens_details":null}`...)
 	}
@@ -61,7 +74,7 @@ func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
 		b = g.appendReason(b, u, true)
 		b = appendStopReason(append(b, ','), u, true)
 		b = g.appendTokenIDs(append(b, ','), u.tokens)
-		b = append(b, `,"routed_experts":null}`...)
+		b = g.appendWeightVersions(append(b, `,"routed_experts":null`...))
 	}
 	b = g.appendAnswerUsage(b, string(appendInt(nil, g.createdCacheTokens())))
 	b = g.appendPromptIDs(append(b, `"prompt_logprobs":null,`...), g.units[0])

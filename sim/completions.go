@@ -30,7 +30,8 @@ func (completionsAPI) appendToken(b []byte, g *generation, u *unit, step int) []
 	} else {
 		b = append(b, `,"prompt_token_ids":null`...)
 	}
-	b = append(g.appendTokenIDs(append(b, ','), u.tokens[step:step+1]), "}]"...)
+	b = g.appendTokenIDs(append(b, ','), u.tokens[step:step+1])
+	b = append(g.appendWeightVersions(b), ']')
 	if g.r.continuousUsage {
 		b = append(g.appendCounts(append(b, ','), step+1), '}')
 	}
@@ -64,7 +65,7 @@ func (completionsAPI) appendAnswer(b []byte, g *generation) []byte {
 		b = g.appendTokenIDs(append(b, ','), u.tokens)
 		b = g.appendPromptLogprobs(append(b, `,"prompt_logprobs":`...), u)
 		b = g.appendPromptIDs(append(b, ','), u)
-		b = append(b, `,"routed_experts":null}`...)
+		b = g.appendWeightVersions(append(b, `,"routed_experts":null`...))
 	}
 	return g.appendTransfer(g.appendAnswerUsage(b, "null"))
 }

@@ -151,7 +151,7 @@ func (g *generation) appendMessageUsage(b []byte, output int, details bool) []by
 	return append(b, '}')
 }
 
-func (messagesAPI) streamError() string {
+func (messagesAPI) streamError(Options) string {
 	return "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"internal_error\",\"message\":\"Internal server error\"}}"
 }
 

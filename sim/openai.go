@@ -5,5 +5,5 @@ type openAI struct{}
 
 func (openAI) lead() string                              { return "data: " }
 func (openAI) appendDone(b []byte, _ *generation) []byte { return append(b, "[DONE]"...) }
-func (openAI) streamError() string                       { return "data: " + streamError }
+func (openAI) streamError(Options) string                { return "data: " + streamError }
 func (openAI) appendError(b []byte, e *apiError) []byte  { return e.appendJSON(b) }

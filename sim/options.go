@@ -50,7 +50,8 @@ type Options struct {
 	// Version is what /version answers, default "0.32.0". It selects how older engines behave.
 	// Below 0.32 a stream whose KV did not come has no error event, only [DONE]. In 0.30 and 0.31 a
 	// rejected request with the handle of a prefill engine that cannot be reached kills the engine.
-	// Below 0.21 a rejected request does not free the prefill engine's blocks. A decode engine
+	// Below 0.21 a rejected request does not free the prefill engine's blocks. From 0.33 on a prefill's stream has
+	// its handle, and a response may be incomplete. A decode engine
 	// takes KV only from its own version.
 	Version string
 

@@ -73,7 +73,7 @@ func (g *generation) computeForOther(ctx context.Context, r *reservation) (windo
 	return window, false
 }
 
-// pin puts every unit's blocks under a lease. Only the first unit's get a handle, and only in an
+// pin puts every unit's blocks under a lease. Only the first unit's get a handle, below 0.33 only in an
 // answer that is not streamed. The others wait for the lease to end.
 func (g *generation) pin(r *reservation) {
 	o := g.c.o
@@ -86,7 +86,7 @@ func (g *generation) pin(r *reservation) {
 		}
 		g.direct(u)
 		blocks := g.c.ledger.pin(r, i, g.blocks(u), g.pinKey(u), o.Lease)
-		if i > 0 || g.r.stream || !o.handsOut() {
+		if i > 0 || g.r.stream && !o.tellsHandleInStreams() || !o.handsOut() {
 			continue
 		}
 		if o.Connector == ConnectorMoriio || o.Connector == ConnectorWrite {

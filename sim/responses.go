@@ -146,9 +146,12 @@ func (responsesAPI) appendUsageEvent(b []byte, g *generation) []byte {
 }
 
 func (responsesAPI) appendDone(b []byte, g *generation) []byte {
-	const completed = "response.completed"
-	b = g.appendResponse(append(openEvent(b, completed), `"response":`...), g.responseStatus())
-	return g.closeEvent(append(b, ','), completed)
+	kind, status := "response.completed", g.responseStatus()
+	if status == "incomplete" && g.c.o.since(33) {
+		kind = "response.incomplete"
+	}
+	b = g.appendResponse(append(openEvent(b, kind), `"response":`...), status)
+	return g.closeEvent(append(b, ','), kind)
 }
 
 func (responsesAPI) appendAnswer(b []byte, g *generation) []byte {
@@ -190,7 +193,13 @@ func (g *generation) appendResponse(b []byte, status string) []byte {
 		b = append(append(append(b, `,"tools":`...), g.r.offered...), `,"top_p":`...)
 	}
 	b = appendInt(append(appendFloat(b, g.r.orOne(g.r.topP)), `,"background":false,"max_output_tokens":`...), g.limit())
-	b = append(b, `,"max_tool_calls":null,"previous_response_id":null,"prompt":null,"reasoning":null,"service_tier":"auto","status":"`...)
+	b = append(b, `,"max_tool_calls":null,"previous_response_id":null,"prompt":null`...)
+	if g.c.o.since(33) {
+		b = append(b, `,"prompt_cache_options":null,"prompt_cache_key":null,"prompt_cache_retention":null,"reasoning":null,"safety_identifier":null`...)
+	} else {
+		b = append(b, `,"reasoning":null`...)
+	}
+	b = append(b, `,"service_tier":"auto","status":"`...)
 	b = append(append(b, status...), `","text":null,"top_logprobs":null,"truncation":"disabled","usage":`...)
 	if status == "in_progress" {
 		b = append(b, "null"...)
@@ -232,6 +241,6 @@ func (g *generation) appendResponseUsage(b []byte) []byte {
 	return append(appendInt(append(b, `,"total_tokens":`...), in+out), '}')
 }
 
-func (responsesAPI) streamError() string {
+func (responsesAPI) streamError(Options) string {
 	return "event: error\ndata: " + streamError
 }

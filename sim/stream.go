@@ -123,7 +123,7 @@ func (g *generation) endStream(ctx context.Context) error {
 }
 
 func (g *generation) endWithError(ctx context.Context) error {
-	if err := g.event(ctx, append(g.events.payload[:0], g.api.streamError()...)); err != nil {
+	if err := g.event(ctx, append(g.events.payload[:0], g.api.streamError(g.c.o)...)); err != nil {
 		return err
 	}
 	return g.endStream(ctx)
@@ -195,7 +195,7 @@ func (g *generation) faultAtEvent(ctx context.Context, payload []byte) error {
 			g.rec.Outcome = "fault:" + f.Kind
 			_ = g.endWithError(ctx) // the request ends in any case
 		case FaultErrCut:
-			_ = g.x.write(g.x.frame([]byte(g.api.streamError() + "\n\n")))
+			_ = g.x.write(g.x.frame([]byte(g.api.streamError(g.c.o) + "\n\n")))
 			return g.breakOff(f)
 		case FaultCorrupt:
 			g.rec.Outcome = "fault:" + f.Kind

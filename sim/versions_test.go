@@ -90,7 +90,7 @@ func facts(t *testing.T, all []*seen) []fact {
 	return []fact{
 		{"`/version` of the decode engine", (*seen).told},
 		{"recorded exchanges", func(v *seen, _ *testing.T) string { return strconv.Itoa(len(v.answers)) }},
-		{"packages pinned for `make e2e`", (*seen).pinned},
+		{"packages pinned for `make e2e`, for engines on", (*seen).pinned},
 		{"members of the handle in a prefill's whole answer", (*seen).handle},
 		{"of these, new since the column before", (*seen).newMembers},
 		{"a prefill's stream has a handle", (*seen).handleInStream},
@@ -187,10 +187,15 @@ func (v *seen) told(t *testing.T) string {
 	return said.Version
 }
 
-// pinned says whether scripts/real-vllm has the packages of that version.
+// pinned says which scripts have the packages of that version.
 func (v *seen) pinned(*testing.T) string {
-	_, err := os.Stat("../scripts/real-vllm/requirements-" + v.version + ".txt")
-	return yes(err == nil)
+	var on []string
+	for _, place := range [][2]string{{"real-vllm", "a CPU"}, {"gpu", "GPUs"}} {
+		if _, err := os.Stat("../scripts/" + place[0] + "/requirements-" + v.version + ".txt"); err == nil {
+			on = append(on, place[1])
+		}
+	}
+	return strings.Join(on, ", ")
 }
 
 // completion is what of a whole answer, or of an event, is looked at.

@@ -1,7 +1,8 @@
 #!/bin/bash
 # pack.sh FOLDER: puts into FOLDER all that a GPU machine without a network needs to run the rig: vLLM
-# and NIXL cut down to what GPUs of compute capability 9.0 run, in one file (part-00, 45 MB), the
-# scripts, and xpyd. The machine must have torch, as requirements-*.txt leaves out what such images hold.
+# and NIXL cut down to what GPUs of compute capability 9.0 run, in one file (part-00, 45 to 54 MB), the
+# scripts, xpyd and the checks of make e2e. The machine must have torch, as requirements-*.txt leaves out what such
+# images hold.
 #
 #   VLLM=0.26.0    the version; there is a requirements-VERSION.txt for each
 #   GPU_CACHE      where packs are kept (~/.cache/xpyd-gpu), by the hash of what they are made of
@@ -66,7 +67,14 @@ make_pack() (
 mkdir -p "$FOLDER"
 cp "$PACK"/{part-00,SHA256} "$HERE"/{unpack.sh,*.py} "$FOLDER"
 rm -rf "$FOLDER/plans"
-cp -r "$HERE/plans" "$FOLDER"
-CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$HERE/../.." -trimpath -ldflags '-s -w' -o "$(realpath "$FOLDER")/xpyd" .
-xz -f -T1 "$FOLDER/xpyd"
+rm -rf "$FOLDER/scripts"
+mkdir "$FOLDER/scripts"
+cp -r "$HERE/plans" "$HERE/e2e.sh" "$FOLDER"
+cp -r "$HERE/../real-vllm" "$FOLDER/scripts"
+build() { # MODULE PACKAGE PROGRAM
+  CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$HERE/../../$1" -trimpath -ldflags '-s -w' -o "$(realpath "$FOLDER")/$3" "$2"
+  xz -f -T1 "$FOLDER/$3"
+}
+build . . xpyd
+build tools ./e2e e2e
 echo "pack: vLLM $VERSION, $(du -sm "$FOLDER" | cut -f1) MB in $FOLDER, part-00 $(cut -c1-16 "$PACK/SHA256")"

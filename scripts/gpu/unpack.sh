@@ -1,6 +1,8 @@
 #!/bin/bash
 # unpack.sh [FOLDER]: on the GPU machine, unpacks what pack.sh packed into FOLDER (/tmp), makes the models,
 # and writes FOLDER/vllm.env, which rig.py's shell reads first. Beside what pack-router.sh packed, it unpacks that.
+# Where the pack is too large for one transfer, part-00 and the scripts may come first, and the programs later: they
+# are unpacked whenever they are there.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 TO=${1:-/tmp}
@@ -23,12 +25,16 @@ fi
 if [ ! -e "$OVERLAY/.ok" ]; then
   (cd "$HERE" && sha256sum -c --quiet SHA256)
   inflate "$HERE/part-00" | tar -C "$TO" -xf -
-  inflate "$HERE/xpyd.xz" >"$TO/xpyd"
-  chmod +x "$TO/xpyd"
   "$PY" "$HERE/models.py" "$TO/models"
   (cd "$OVERLAY" && "$PY" -m compileall -q -j 0 . >/dev/null 2>&1) || true
   touch "$OVERLAY/.ok"
 fi
+for program in xpyd e2e; do
+  if [ -e "$HERE/$program.xz" ]; then
+    inflate "$HERE/$program.xz" >"$TO/$program"
+    chmod +x "$TO/$program"
+  fi
+done
 
 SITE=$("$PY" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 INCLUDE=$("$PY" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')

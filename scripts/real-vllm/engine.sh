@@ -14,6 +14,7 @@
 # KV_MODULE=MODULE: Python module that has the class; those of the folder python beside this file are found
 # KV_PACKAGE=NAME: the connector's own package, which extra.sh NAME has put into the cache
 # KV_EXTRA=MEMBERS: more of kv_connector_extra_config, such as '"shared_storage_path":"/tmp/kv"'
+# GPUS=NUMBER: the engines run on the GPUs of this machine, by their ports in turn (scripts/gpu/e2e.sh)
 # IMAGES=1: the engine has the model that reads images
 # START_TIMEOUT=SECONDS: 240
 set -euo pipefail
@@ -43,9 +44,17 @@ engine_command() { # ROLE PORT [arguments]
 
   # NIXL moves blocks with UCX, here over TCP on loopback. Nothing may be looked up on other
   # machines.
-  ENV+=(VLLM_HOST_IP=127.0.0.1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo
-    VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
+  ENV+=(VLLM_HOST_IP=127.0.0.1 UCX_NET_DEVICES=lo OMP_NUM_THREADS=1
     HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 "XDG_CACHE_HOME=$CACHE/engines")
+  local device=()
+  if [ -n "${GPUS:-}" ]; then
+    # The only attention that takes float32. Triton would round its factors to 10 bits, and answers that are compared
+    # would depend on what else is computed. With a fixed size of the cache, engines of one GPU may start together.
+    ENV+=("CUDA_VISIBLE_DEVICES=$((port % GPUS))" TRITON_F32_DEFAULT=ieee UCX_TLS=cuda_ipc,cuda_copy,sm,tcp,self)
+    device=(--attention-backend TRITON_ATTN --kv-cache-memory-bytes 64M --gpu-memory-utilization 0.02)
+  else
+    ENV+=(UCX_TLS=tcp,self VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind)
+  fi
   [ -z "${IMAGES:-}" ] || ENV+=("PYTHONPATH=$VISION/lib")
   [ -z "${KV_PACKAGE:-}" ] || ENV+=("PYTHONPATH=$CACHE/$KV_PACKAGE:$HERE/python" VLLM_MOONCAKE_BOOTSTRAP_PORT=$((port + 1000))
     "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=${KV_LEASE:-30}")
@@ -53,7 +62,7 @@ engine_command() { # ROLE PORT [arguments]
     --block-size 32 --num-gpu-blocks-override 256 --enforce-eager --seed 0)
 
   COMMAND=("$VENV/bin/vllm" serve "$MODEL" --port "$port" --enable-prompt-tokens-details
-    "${connector[@]}" "${small[@]}" "$@")
+    "${connector[@]}" "${small[@]}" "${device[@]}" "$@")
 }
 
 connector_config() {

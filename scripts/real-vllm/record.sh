@@ -24,7 +24,7 @@ start() {
   starting+=($!)
 }
 
-./setup.sh "$VERSION"
+[ -n "${GPUS:-}" ] || ./setup.sh "$VERSION" # where there are GPUs, scripts/gpu/e2e.sh has set up
 trap stop EXIT
 starting=()
 start prefill "$PORT"
