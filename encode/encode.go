@@ -77,7 +77,7 @@ type Run struct {
 	legs    []leg
 	end     time.Time
 	took    time.Duration
-	cut     atomic.Bool
+	cut     atomic.Uint32 // the fault.Cause of Cut; 0 before it
 	members []byte
 
 	mu     sync.Mutex
@@ -141,11 +141,11 @@ func (r *Run) left() (n int) {
 }
 
 // Cut ends the legs, because the client has left or the process ends.
-func (r *Run) Cut() {
+func (r *Run) Cut(why fault.Cause) {
 	if r == nil {
 		return
 	}
-	r.cut.Store(true)
+	r.cut.CompareAndSwap(uint32(fault.NoCause), uint32(why))
 	for i := range r.legs {
 		r.legs[i].x.Cut(cutEnded, time.Now())
 	}

@@ -38,7 +38,7 @@ type leg struct {
 func (r *Run) run(i int) {
 	l := &r.legs[i]
 	id := r.job.ID + "-e" + strconv.Itoa(i)
-	defer l.lease.Release(router.ClientGone)
+	defer l.lease.Release(router.NoVerdict)
 	defer l.x.Drop()
 	l.body = r.job.Req.AppendEncode(nil, l.first, l.last)
 	for attempts := 0; !r.over() && r.acquire(l); {
@@ -67,8 +67,11 @@ func (r *Run) mayRetry() bool {
 	return r.paid
 }
 
+// gone reports that nobody wants the encodings any more.
+func (r *Run) gone() bool { return fault.Cause(r.cut.Load()) != fault.NoCause }
+
 // over reports that no leg may begin any more.
-func (r *Run) over() bool { return r.cut.Load() || !time.Now().Before(r.end) }
+func (r *Run) over() bool { return r.gone() || !time.Now().Before(r.end) }
 
 // acquire takes a lease, and waits for one if all engines are full. It returns false without one.
 func (r *Run) acquire(l *leg) bool {
@@ -87,7 +90,7 @@ func (r *Run) acquire(l *leg) bool {
 		err = r.job.Snap.AcquireWait(want, &l.lease, line, r.job.Ending)
 		r.cfg.Queued(time.Since(queued))
 	}
-	if err != nil && !r.cut.Load() {
+	if err != nil && !r.gone() {
 		r.cfg.Log.Warn().Str("request_id", r.job.ID).Err(err).Msg("no encode backend, the next leg's engine encodes")
 	}
 	return err == nil
@@ -128,7 +131,7 @@ func (r *Run) blame(b *router.Backend, o router.Outcome) router.Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o == router.Timeout || slices.Contains(r.blamed, b) {
-		return router.ClientGone
+		return router.NoVerdict
 	}
 	r.blamed = append(r.blamed, b)
 	return o
@@ -147,7 +150,7 @@ func (r *Run) failed(b *router.Backend, v fault.Verdict, err error, id string) {
 		}
 		r.mu.Unlock()
 	}
-	if !r.cut.Load() {
+	if !r.gone() {
 		r.cfg.Log.Warn().Str("request_id", r.job.ID).Str("leg_id", id).Str("encode", b.URL).Stringer("outcome", v.Outcome).
 			Err(err).Msg("encode leg failed")
 	}
@@ -185,8 +188,8 @@ func (r *Run) broken(l *leg, err error) fault.Fault {
 	}
 	f.At = fault.AtDial + fault.Progress(ue.Stage) // both are in the order of an exchange
 	switch {
-	case r.cut.Load():
-		f.Cause = fault.Gone
+	case r.gone():
+		f.Cause = fault.Cause(r.cut.Load())
 	case f.At == fault.AtDial && upstream.IsLocal(ue.Err):
 		f.Cause = fault.Descriptors
 	case f.At == fault.AtDial:

@@ -19,10 +19,10 @@ func Classify(f Fault) Verdict {
 
 // classifyShared judges what is no backend's failure, on any leg.
 func classifyShared(f Fault) (v Verdict, ok bool) {
-	v.Outcome = router.ClientGone
+	v.Outcome = router.NoVerdict
 	switch f.Cause {
 	case Gone:
-		v.Code = CodeClientGone
+		v.Code, v.Outcome = CodeClientGone, router.ClientGone
 	case Stopped:
 		v.Code = CodeShuttingDown
 	case Overdue:
@@ -42,9 +42,9 @@ func classifyPrefill(f Fault) Verdict {
 	case f.Cause == Flags:
 		return Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Degrade: ReasonRefused}
 	case f.Cause == NoneUp:
-		return Verdict{Code: CodePrefillUnavailable, Outcome: router.ClientGone, Degrade: ReasonUnavailable}
+		return Verdict{Code: CodePrefillUnavailable, Outcome: router.NoVerdict, Degrade: ReasonUnavailable}
 	case f.Cause == Suspect:
-		return Verdict{Code: CodeDecodeFailed, Outcome: router.ClientGone, Degrade: ReasonSuspect}
+		return Verdict{Code: CodeDecodeFailed, Outcome: router.NoVerdict, Degrade: ReasonSuspect}
 	case f.Cause == Broke && f.At == AtDial:
 		return Verdict{Code: CodePrefillUnavailable, Outcome: router.Refused, Retry: RetryFree, Degrade: ReasonUnavailable, Probe: true}
 	case f.Cause == Broke:
@@ -52,7 +52,7 @@ func classifyPrefill(f Fault) Verdict {
 	case f.Cause == Down:
 		return Verdict{Code: CodePrefillFailed, Outcome: router.Gateway, Retry: RetryPaid, Degrade: ReasonUnavailable}
 	case f.Cause == Other:
-		return Verdict{Code: CodePrefillFailed, Outcome: router.ClientGone}
+		return Verdict{Code: CodePrefillFailed, Outcome: router.NoVerdict}
 	case f.Cause == Timeout:
 		// There is no second try, not on D either. Another engine would take as long, which
 		// doubles the work.
@@ -136,18 +136,18 @@ func classifyDecode(f Fault) Verdict {
 		v.Handle = FateBack
 	case shared:
 	case f.Cause == NoneUp:
-		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.ClientGone}
+		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.NoVerdict}
 	case f.Cause == Stale:
-		return Verdict{Code: CodeHandleExpired, Outcome: router.ClientGone, Retry: RetryPaid, Handle: FateBack}
+		return Verdict{Code: CodeHandleExpired, Outcome: router.NoVerdict, Retry: RetryPaid, Handle: FateBack}
 	case f.Cause == Broke && f.At == AtDial:
 		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.Refused, Retry: RetryFree, Probe: true}
 	case f.Cause == Broke:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.Gateway, Retry: RetryPaid, Handle: FateSuspect, Probe: true}
 	case f.Cause == Source:
 		// D aborts the load when its connection closes, and tells P after P runs again.
-		return Verdict{Code: CodeDecodeFailed, Outcome: router.ClientGone, Retry: RetryPaid, Handle: cutFate(f)}
+		return Verdict{Code: CodeDecodeFailed, Outcome: router.NoVerdict, Retry: RetryPaid, Handle: cutFate(f)}
 	case f.Cause == Other:
-		return Verdict{Code: CodeDecodeFailed, Outcome: router.ClientGone, Handle: cutFate(f)}
+		return Verdict{Code: CodeDecodeFailed, Outcome: router.NoVerdict, Handle: cutFate(f)}
 	case f.Cause == Down:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.Gateway, Retry: RetryPaid, Handle: FateSuspect}
 	case f.Cause == Timeout:
@@ -226,7 +226,7 @@ func classifyPassed(f Fault) Verdict {
 	}
 	switch {
 	case f.Cause == NoneUp:
-		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.ClientGone}
+		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.NoVerdict}
 	case f.Cause == Broke && f.At == AtDial:
 		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.Refused, Retry: RetryFree, Probe: true}
 	case f.Cause == TooLarge, f.Cause == LongHead:

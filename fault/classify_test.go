@@ -37,8 +37,8 @@ func prefillFailures() []judged {
 	down := Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonUnavailable, FateKept, false, false}
 	late := Verdict{Code: CodePrefillTimeout, Outcome: router.Timeout}
 	left := Verdict{Code: CodeClientGone, Outcome: router.ClientGone}
-	end := Verdict{Code: CodeShuttingDown, Outcome: router.ClientGone}
-	over := Verdict{Code: CodeDeadline, Outcome: router.ClientGone}
+	end := Verdict{Code: CodeShuttingDown, Outcome: router.NoVerdict}
+	over := Verdict{Code: CodeDeadline, Outcome: router.NoVerdict}
 	large := Verdict{CodePrefillFailed, router.ClientFault, RetryNever, ReasonFailed, FateUnnamed, false, false}
 	const brokeOff, failed, slow = "prefill backend broke off the connection", "prefill backend failed its health checks", "prefill backend did not answer within timeouts.prefill"
 	with := func(v Verdict, f Fate) Verdict { v.Handle = f; return v }
@@ -46,10 +46,10 @@ func prefillFailures() []judged {
 		return Fault{Leg: Prefill, At: at, Status: status, Cause: c, HungUp: hungUp}
 	}
 	return []judged{
-		{at(AtPool, Full, 0, false), Verdict{CodeOverloaded, router.ClientGone, RetryNever, ReasonBusy, FateKept, false, false}, 503, "every prefill backend has prefill_max_in_flight requests", false, true},
-		{at(AtPool, NoneUp, 0, false), Verdict{CodePrefillUnavailable, router.ClientGone, RetryNever, ReasonUnavailable, FateKept, false, false}, 503, noP, false, true},
-		{at(AtPool, Suspect, 0, false), Verdict{CodeDecodeFailed, router.ClientGone, RetryNever, ReasonSuspect, FateKept, false, false}, 502, "decode backend failed with the handle of the only prefill backend", true, false},
-		{at(AtDial, Descriptors, 0, false), Verdict{Code: CodeOverloaded, Outcome: router.ClientGone}, 503, noFiles, false, true},
+		{at(AtPool, Full, 0, false), Verdict{CodeOverloaded, router.NoVerdict, RetryNever, ReasonBusy, FateKept, false, false}, 503, "every prefill backend has prefill_max_in_flight requests", false, true},
+		{at(AtPool, NoneUp, 0, false), Verdict{CodePrefillUnavailable, router.NoVerdict, RetryNever, ReasonUnavailable, FateKept, false, false}, 503, noP, false, true},
+		{at(AtPool, Suspect, 0, false), Verdict{CodeDecodeFailed, router.NoVerdict, RetryNever, ReasonSuspect, FateKept, false, false}, 502, "decode backend failed with the handle of the only prefill backend", true, false},
+		{at(AtDial, Descriptors, 0, false), Verdict{Code: CodeOverloaded, Outcome: router.NoVerdict}, 503, noFiles, false, true},
 		{at(AtDial, Gone, 0, false), left, 499, gone, false, false},
 		{at(AtDial, Broke, 0, true), Verdict{CodePrefillUnavailable, router.Refused, RetryFree, ReasonUnavailable, FateKept, true, false}, 503, noP, false, true},
 		{at(AtRequest, Gone, 0, false), left, 499, gone, false, false},
@@ -60,7 +60,7 @@ func prefillFailures() []judged {
 		{at(AtHead, Stopped, 0, false), end, 503, stopped, false, true},
 		{at(AtHead, Overdue, 0, false), over, 504, overdue, true, false},
 		{at(AtHead, Timeout, 0, false), late, 504, slow, false, false},
-		{at(AtHead, Other, 0, false), Verdict{Code: CodePrefillFailed, Outcome: router.ClientGone}, 502, "decode ended before the prefill that began with it", false, false},
+		{at(AtHead, Other, 0, false), Verdict{Code: CodePrefillFailed, Outcome: router.NoVerdict}, 502, "decode ended before the prefill that began with it", false, false},
 		{at(AtHead, Down, 0, false), down, 502, failed, false, false},
 		{at(AtHead, Down, 0, true), with(down, FateUnheard), 502, failed, false, false},
 		{at(AtHead, Broke, 0, true), with(broke, FateUnheard), 502, brokeOff, false, false},
@@ -118,11 +118,11 @@ func prefillAnswers() []judged {
 
 func decodeFailures() []judged {
 	left := Verdict{Code: CodeClientGone, Outcome: router.ClientGone}
-	end := Verdict{Code: CodeShuttingDown, Outcome: router.ClientGone}
-	source := Verdict{CodeDecodeFailed, router.ClientGone, RetryPaid, ReasonNone, FateBurnt, false, false}
+	end := Verdict{Code: CodeShuttingDown, Outcome: router.NoVerdict}
+	source := Verdict{CodeDecodeFailed, router.NoVerdict, RetryPaid, ReasonNone, FateBurnt, false, false}
 	down := Verdict{CodeDecodeFailed, router.Gateway, RetryPaid, ReasonNone, FateSuspect, false, false}
 	broke := Verdict{CodeDecodeFailed, router.Gateway, RetryPaid, ReasonNone, FateSuspect, true, false}
-	over := Verdict{Code: CodeDeadline, Outcome: router.ClientGone, Handle: FateBurnt}
+	over := Verdict{Code: CodeDeadline, Outcome: router.NoVerdict, Handle: FateBurnt}
 	slow := Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout, Handle: FateBurnt}
 	with := func(v Verdict, f Fate) Verdict { v.Handle = f; return v }
 	at := func(at Progress, c Cause, hungUp bool) Fault {
@@ -131,12 +131,12 @@ func decodeFailures() []judged {
 	const sourceDown, failed, noEvent, brokeOff = "prefill backend failed its health checks or restarted before its blocks were loaded", "decode backend failed its health checks",
 		"decode backend sent no event within timeouts.first_event", "decode backend broke off before its first event"
 	rows := []judged{
-		{at(AtPool, NoneUp, false), Verdict{Code: CodeDecodeUnavailable, Outcome: router.ClientGone}, 503, noD, false, true},
-		{at(AtPool, Full, false), Verdict{Code: CodeOverloaded, Outcome: router.ClientGone}, 503, "every decode backend has decode_max_in_flight requests", false, true},
-		{at(AtPool, Stale, false), Verdict{CodeHandleExpired, router.ClientGone, RetryPaid, ReasonNone, FateBack, false, false}, 503, "no decode backend took the prefill before its lease ran out", false, true},
+		{at(AtPool, NoneUp, false), Verdict{Code: CodeDecodeUnavailable, Outcome: router.NoVerdict}, 503, noD, false, true},
+		{at(AtPool, Full, false), Verdict{Code: CodeOverloaded, Outcome: router.NoVerdict}, 503, "every decode backend has decode_max_in_flight requests", false, true},
+		{at(AtPool, Stale, false), Verdict{CodeHandleExpired, router.NoVerdict, RetryPaid, ReasonNone, FateBack, false, false}, 503, "no decode backend took the prefill before its lease ran out", false, true},
 		{at(AtDial, Gone, false), with(left, FateBack), 499, gone, false, false},
 		{at(AtDial, Stopped, false), with(end, FateBack), 503, stopped, false, true},
-		{at(AtDial, Descriptors, false), Verdict{Code: CodeOverloaded, Outcome: router.ClientGone, Handle: FateBack}, 503, noFiles, false, true},
+		{at(AtDial, Descriptors, false), Verdict{Code: CodeOverloaded, Outcome: router.NoVerdict, Handle: FateBack}, 503, noFiles, false, true},
 		{at(AtDial, Broke, false), Verdict{CodeDecodeUnavailable, router.Refused, RetryFree, ReasonNone, FateKept, true, false}, 503, noD, false, true},
 		{at(AtRequest, Gone, false), with(left, FateBack), 499, gone, false, false},
 		{at(AtRequest, Overdue, false), with(over, FateBack), 504, overdue, true, false},
@@ -156,7 +156,7 @@ func decodeFailures() []judged {
 			{at(p, Stopped, true), with(end, FateBack), 503, stopped, false, true},
 			{at(p, Source, false), source, 502, sourceDown, false, false},
 			{at(p, Down, false), down, 502, failed, false, false},
-			{at(p, Other, false), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientGone, Handle: FateBurnt}, 502, "the prefill that began with decode failed", false, false},
+			{at(p, Other, false), Verdict{Code: CodeDecodeFailed, Outcome: router.NoVerdict, Handle: FateBurnt}, 502, "the prefill that began with decode failed", false, false},
 			{at(p, Overdue, false), over, 504, overdue, true, false},
 			{at(p, Overdue, true), with(over, FateBack), 504, overdue, true, false},
 			{at(p, Timeout, true), with(slow, FateBack), 504, noEvent, true, false},
@@ -200,12 +200,12 @@ func streamFailures() []judged {
 	of := func(c Cause) Fault { return Fault{Leg: Decode, At: InStream, Status: 200, Cause: c} }
 	return []judged{
 		{of(Gone), Verdict{Code: CodeClientGone, Outcome: router.ClientGone}, 499, gone, false, false},
-		{of(Stopped), Verdict{Code: CodeShuttingDown, Outcome: router.ClientGone}, 503, stopped, false, true},
+		{of(Stopped), Verdict{Code: CodeShuttingDown, Outcome: router.NoVerdict}, 503, stopped, false, true},
 		{of(TooLarge), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault}, 0, "", false, false},
 		{of(NoRoom), Verdict{Code: CodeOverloaded, Outcome: router.ClientFault}, 0, "", false, false},
 		{of(Unusable), Verdict{Code: CodeDecodeFailed, Outcome: router.Engine}, 502, "decode backend ended its stream without a finished answer", false, false},
 		{of(Reported), Verdict{Code: CodeDecodeFailed, Outcome: router.Engine}, 502, "decode backend reported an error in its stream", false, false},
-		{of(Overdue), Verdict{Code: CodeDeadline, Outcome: router.ClientGone}, 504, overdue, true, false},
+		{of(Overdue), Verdict{Code: CodeDeadline, Outcome: router.NoVerdict}, 504, overdue, true, false},
 		{of(Timeout), Verdict{Code: CodeDecodeStalled, Outcome: router.Timeout, Probe: true}, 504, "decode backend sent nothing within timeouts.stream_idle", false, false},
 		{of(Broke), Verdict{Code: CodeDecodeFailed, Outcome: router.Gateway, Probe: true}, 502, "decode backend broke off its stream", false, false},
 	}
@@ -226,10 +226,10 @@ func passedFailures() []judged {
 	with := func(v Verdict, r Retry) Verdict { v.Retry = r; return v }
 	const down, late = "backend failed its health checks", "backend did not answer in time"
 	return []judged{
-		{of(AtPool, Full, 0), Verdict{Code: CodeOverloaded, Outcome: router.ClientGone}, 503, "every backend has as many requests as its cap allows", false, true},
+		{of(AtPool, Full, 0), Verdict{Code: CodeOverloaded, Outcome: router.NoVerdict}, 503, "every backend has as many requests as its cap allows", false, true},
 		{of(AtHead, Gone, 0), Verdict{Code: CodeClientGone, Outcome: router.ClientGone}, 499, gone, false, false},
-		{of(AtHead, Stopped, 0), Verdict{Code: CodeShuttingDown, Outcome: router.ClientGone}, 503, stopped, false, true},
-		{of(AtBody, Overdue, 0), Verdict{Code: CodeDeadline, Outcome: router.ClientGone}, 504, overdue, true, false},
+		{of(AtHead, Stopped, 0), Verdict{Code: CodeShuttingDown, Outcome: router.NoVerdict}, 503, stopped, false, true},
+		{of(AtBody, Overdue, 0), Verdict{Code: CodeDeadline, Outcome: router.NoVerdict}, 504, overdue, true, false},
 		{of(AtBody, Timeout, 0), Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout}, 504, late, true, false},
 		{again(AtBody, Timeout, 0), Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout}, 504, late, true, false},
 		{of(AtBody, Down, 0), odd, 502, down, false, false},
@@ -238,8 +238,8 @@ func passedFailures() []judged {
 		{again(AtAnswer, Status, 500), with(failed, RetryPaid), 500, "backend failed", false, false},
 		{again(AtAnswer, Status, 400), rejected, 400, "backend refused the request", true, false},
 		{again(AtAnswer, Status, 429), rejected, 429, "backend refused the request", false, false},
-		{of(AtPool, NoneUp, 0), Verdict{Code: CodeDecodeUnavailable, Outcome: router.ClientGone}, 503, "no backend accepts connections", false, true},
-		{of(AtDial, Descriptors, 0), Verdict{Code: CodeOverloaded, Outcome: router.ClientGone}, 503, noFiles, false, true},
+		{of(AtPool, NoneUp, 0), Verdict{Code: CodeDecodeUnavailable, Outcome: router.NoVerdict}, 503, "no backend accepts connections", false, true},
+		{of(AtDial, Descriptors, 0), Verdict{Code: CodeOverloaded, Outcome: router.NoVerdict}, 503, noFiles, false, true},
 		{of(AtDial, Broke, 0), Verdict{Code: CodeDecodeUnavailable, Outcome: router.Refused, Retry: RetryFree, Probe: true}, 503, "no backend accepts connections", false, true},
 		{of(AtBody, Broke, 0), odd, 502, "backend did not answer", false, false},
 		{of(AtLimit, TooLarge, 200), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault}, 0, "", false, false},

@@ -261,7 +261,7 @@ func (c *completion) tryRound() *failure {
 	c.legID = c.id + "-" + heads.RandomHex(8)
 	c.times.handed = time.Time{}
 	if ended := c.encode(); ended != nil {
-		c.d.lease.Release(router.ClientGone)
+		c.d.lease.Release(router.NoVerdict)
 		return ends(ended)
 	}
 	if c.path == pathDisaggregated {
@@ -269,7 +269,7 @@ func (c *completion) tryRound() *failure {
 			return c.bothLegs()
 		}
 		if f := c.prefill(); f != nil {
-			c.d.lease.Release(router.ClientGone)
+			c.d.lease.Release(router.NoVerdict)
 			return f
 		}
 	}

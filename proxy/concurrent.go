@@ -99,7 +99,7 @@ func (c *completion) decodeInstead(f *failure) *failure {
 		return ends(err)
 	}
 	if f = c.withoutPrefill(f); f != nil {
-		c.d.lease.Release(router.ClientGone)
+		c.d.lease.Release(router.NoVerdict)
 		return f
 	}
 	c.legID = c.id + "-" + heads.RandomHex(8)
@@ -118,7 +118,7 @@ func (c *completion) acquireBeside() *failure {
 		if err := c.acquireKnown(); err != nil {
 			f := c.withoutPrefill(c.prefillDenied(err))
 			if f != nil {
-				c.d.lease.Release(router.ClientGone)
+				c.d.lease.Release(router.NoVerdict)
 			}
 			return f
 		}
@@ -131,12 +131,12 @@ func (c *completion) acquireBeside() *failure {
 			return nil
 		}
 		c.p.beside.due.Store(false)
-		c.p.lease.Release(router.ClientGone)
+		c.p.lease.Release(router.NoVerdict)
 		if ended == nil {
 			ended = c.reserveDecode(c.d.lease.Backend)
 		}
 		if ended != nil {
-			c.d.lease.Release(router.ClientGone)
+			c.d.lease.Release(router.NoVerdict)
 			return c.elsewhere(ends(ended))
 		}
 	}
@@ -185,7 +185,7 @@ func (c *completion) acquireKnown() error {
 			return nil
 		}
 		c.p.tried = append(c.p.tried, c.p.lease.Backend)
-		c.p.lease.Release(router.ClientGone)
+		c.p.lease.Release(router.NoVerdict)
 	}
 }
 

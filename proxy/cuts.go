@@ -33,7 +33,7 @@ const (
 func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
-	c.encoding.Load().Cut()
+	c.encoding.Load().Cut(fault.Gone)
 	c.p.x.Cut(cutGone, c.s.router.AbortAt(&c.p.lease, now, c.grace().Prefill))
 	c.d.x.Cut(cutGone, now.Add(c.decodeGrace()))
 	c.leaveQueue()
@@ -108,7 +108,7 @@ func (c *completion) ServerStopping() {
 	now := time.Now()
 	_ = c.conn.SetReadDeadline(now)
 	_ = c.conn.SetWriteDeadline(now.Add(stopGrace))
-	c.encoding.Load().Cut()
+	c.encoding.Load().Cut(fault.Stopped)
 	c.p.x.Cut(cutStop, now.Add(c.s.bound().Timeouts.PrefillAbortGrace))
 	c.d.x.Cut(cutStop, now)
 	c.leaveQueue()

@@ -55,7 +55,7 @@ func (c *completion) decode() *failure {
 	for {
 		if gone := c.interrupted(); gone != nil {
 			c.abandon(nil)
-			c.d.lease.Release(router.ClientGone)
+			c.d.lease.Release(router.NoVerdict)
 			return ends(gone)
 		}
 		if err := c.swapUnfit(); err != nil {
@@ -152,7 +152,7 @@ func (c *completion) swapUnfit() *fault.Error {
 // leaveDecode gives up a D that has not been asked, so that another one can be reserved.
 func (c *completion) leaveDecode() {
 	c.d.tried = append(c.d.tried, c.d.lease.Backend)
-	c.d.lease.Release(router.ClientGone)
+	c.d.lease.Release(router.NoVerdict)
 }
 
 // endDecode ends the leg with its connection and its lease, and counts it. Later calls do nothing.

@@ -73,11 +73,15 @@ func (c *completion) abandon(avoid *router.Backend) {
 
 func (c *completion) endLegs() {
 	defer c.endRetry()
-	defer c.p.lease.Release(router.ClientGone)
-	defer c.d.lease.Release(router.ClientGone)
+	defer c.p.lease.Release(router.NoVerdict)
+	defer c.d.lease.Release(router.NoVerdict)
 	c.d.source.Off() // a panic of the leg has left it on
 	if c.d.lease.Held() {
-		c.endDecode(c.d.lease.Backend, router.ClientGone, fault.CodeNone)
+		how := router.NoVerdict
+		if c.gone() {
+			how = router.ClientGone
+		}
+		c.endDecode(c.d.lease.Backend, how, fault.CodeNone)
 	}
 }
 

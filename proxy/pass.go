@@ -339,7 +339,7 @@ func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.D
 	if p.route.Light { // the engine has done its work, and no slow client keeps its slot
 		p.lease.Backend.AnswerBegun()
 		p.slotless = true
-		p.lease.Release(router.ClientGone)
+		p.lease.Release(router.NoVerdict)
 	}
 	p.body.Free(p.s.bodies) // nothing is tried again, and a stream may last
 	p.kept = true
@@ -361,7 +361,7 @@ func (p *passing) end() {
 		p.x.Complete()
 	}
 	p.x.Finish()
-	if p.lease.Release(router.ClientGone); p.slotless {
+	if p.lease.Release(router.NoVerdict); p.slotless {
 		p.lease.Backend.AnswerEnded()
 	}
 	if p.retrying {

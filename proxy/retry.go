@@ -36,7 +36,7 @@ func (c *completion) degrade(why *fault.Error) *fault.Error {
 		return nil
 	}
 	if c.s.cfg.DecodeOnly.MaxShare > 0 {
-		c.d.lease.Release(router.ClientGone)
+		c.d.lease.Release(router.NoVerdict)
 		c.degraded = true
 		err := c.reserveDecode(nil)
 		if err == nil {

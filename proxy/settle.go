@@ -42,7 +42,11 @@ func (c *completion) elsewhere(f *failure) *failure {
 
 // ends returns a failure after which nothing is tried, and which counts against no backend.
 func ends(e *fault.Error) *failure {
-	return &failure{Verdict: fault.Verdict{Code: e.Code, Outcome: router.ClientGone}, told: e}
+	v := fault.Verdict{Code: e.Code, Outcome: router.NoVerdict}
+	if e.Code == fault.CodeClientGone {
+		v.Outcome = router.ClientGone
+	}
+	return &failure{Verdict: v, told: e}
 }
 
 // fail judges a fault of backend b and does what follows from it for b and the handle. told is for

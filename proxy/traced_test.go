@@ -3,11 +3,14 @@ package proxy_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"xpyd/fault"
+	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -294,5 +297,85 @@ func TestHeadersOfBackends(t *testing.T) {
 	h := r.post("/v1/completions", `{"model":"sim","prompt":"x","n":2,"max_tokens":2}`).header
 	if h.Get("X-Xpyd-Path") != "decode_only" || h.Get("X-Xpyd-Prefill") != "" || h.Get("X-Xpyd-Decode") != r.decode[0].URL() {
 		t.Errorf("decode alone: %v", h)
+	}
+}
+
+// A leg that xpyd gives up by itself says nothing of its engine, and not that the client has left.
+func TestOutcomeOfALegThatNobodyFailed(t *testing.T) {
+	together(t)
+	mooncake, _ := kvparams.Lookup("mooncake")
+	for name, tt := range map[string]struct {
+		rig   rigOptions
+		fault sim.Fault // of the decode engines
+		ask   func(r *rig, b *barrier)
+		leg   fault.Leg
+		want  router.Outcome
+	}{
+		"the other leg failed": {
+			rig: rigOptions{dialect: mooncake, decode: 2}, fault: sim.Fault{Kind: sim.FaultStatus, Value: 500}, leg: fault.Prefill, want: router.NoVerdict,
+			ask: func(r *rig, _ *barrier) { r.call(forms(prompt+"[[P:delay=5s]]", 3)[0]) },
+		},
+		"a deadline": {
+			fault: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.NoVerdict,
+			ask: func(r *rig, b *barrier) {
+				b.open()
+				r.call(forms(prompt, 3)[0], "X-Request-Timeout", "1")
+			},
+		},
+		"the end of the process": {
+			rig:   rigOptions{config: func(c *proxy.Config) { c.Timeouts.Drain = 50 * time.Millisecond }},
+			fault: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.NoVerdict,
+			ask: func(r *rig, b *barrier) {
+				got := r.start(forms(prompt, 3)[0])
+				r.reached(b)
+				b.open()
+				if err := r.server.Shutdown(); err != nil {
+					t.Error(err)
+				}
+				r.soon(got)
+			},
+		},
+		"the client": {
+			fault: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.ClientGone,
+			ask: func(r *rig, b *barrier) {
+				conn := r.dialRaw()
+				_, _ = io.WriteString(conn, raw(forms(prompt, 3)[0], "leaver"))
+				r.reached(b)
+				b.open()
+				_ = conn.Close()
+				r.await("gone", func() bool { return r.metric("xpyd_client_gone_total") == 1 })
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, b := tracetest.Start(t), newBarrier(sim.PhaseStalled, 0)
+			tt.rig.engine = func(o *sim.Options) { o.Hook = b.hook }
+			r := newRig(t, traced(c, tt.rig))
+			t.Cleanup(b.open)
+			for _, d := range r.decode {
+				if err := d.SetFault(tt.fault); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tt.ask(r, b)
+			r.await("ended", func() bool { return r.metric("xpyd_requests_total") == 1 })
+			counted := map[string]bool{}
+			for _, line := range strings.Split(r.metricsText(), "\n") {
+				if _, outcome, ok := strings.Cut(line, `leg="`+tt.leg.String()+`",outcome="`); ok && strings.HasPrefix(line, "xpyd_leg_requests_total") {
+					outcome, _, _ = strings.Cut(outcome, `"`)
+					counted[outcome] = true
+				}
+			}
+			if len(counted) != 1 || !counted[tt.want.String()] {
+				t.Errorf("%s legs counted as %v, want %s", tt.leg, counted, tt.want)
+			}
+			for _, spans := range r.spansOf(c) {
+				for _, s := range spans {
+					if got := s.Attributes["xpyd.outcome"]; s.Name == tt.leg.String() && got != tt.want.String() {
+						t.Errorf("a span of %s has %v, want %s", s.Name, got, tt.want)
+					}
+				}
+			}
+		})
 	}
 }

@@ -69,7 +69,7 @@ func (b *Backend) record(o Outcome) {
 		if b.ejections.Load() != 0 {
 			b.forgive()
 		}
-	case ClientGone, ClientFault, KVLoad:
+	case ClientGone, NoVerdict, ClientFault, KVLoad:
 	case Auth:
 		b.fail(max(1, int64(b.router.Snapshot().health.EjectAfter)), EjectAuth)
 	case Refused:

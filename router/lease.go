@@ -15,6 +15,7 @@ type Outcome uint8
 const (
 	OK          Outcome = iota // a complete answer, or a stream that ended well
 	ClientGone                 // the client left, which says nothing about the backend
+	NoVerdict                  // neither does how it ended, or it has not begun: xpyd gave it up by itself
 	ClientFault                // the backend answered 4xx, which is the request's fault
 	Refused                    // no connection: refused, unreachable, dial timeout
 	Gateway                    // connected, then a reset, a close, garbage, or a 5xx of a gateway
@@ -25,7 +26,7 @@ const (
 )
 
 var outcomeNames = [...]string{
-	"ok", "client_gone", "client_fault", "refused", "gateway", "engine", "timeout", "auth", "kv_load",
+	"ok", "client_gone", "no_verdict", "client_fault", "refused", "gateway", "engine", "timeout", "auth", "kv_load",
 }
 
 // String is the outcome in labels and logs.

@@ -281,7 +281,7 @@ func handles() []mutant {
 	}, {
 		name: "D not reserved first", in: "(*completion).tryRound",
 		old:  "if f := c.prefill(); f != nil {",
-		new:  "c.d.lease.Release(router.ClientGone)\n\t\tf := c.prefill()\n\t\tif f == nil {\n\t\t\tif err := c.reserveDecode(nil); err != nil {\n\t\t\t\tf = ends(err)\n\t\t\t}\n\t\t}\n\t\tif f != nil {",
+		new:  "c.d.lease.Release(router.NoVerdict)\n\t\tf := c.prefill()\n\t\tif f == nil {\n\t\t\tif err := c.reserveDecode(nil); err != nil {\n\t\t\t\tf = ends(err)\n\t\t\t}\n\t\t}\n\t\tif f != nil {",
 		test: "TestDecodeIsReservedWhilePrefillWorks",
 	}, {
 		name: "all-down prefills anyway", in: "(*completion).tryRound",

@@ -10,12 +10,12 @@ func retries() []mutant {
 		test: "TestDecodeIsJudgedByTheEndOfItsStream",
 	}, {
 		name: "4xx feeds the breaker", in: "(*Backend).record",
-		old:  "case ClientGone, ClientFault, KVLoad:",
-		new:  "case ClientGone, KVLoad:",
+		old:  "case ClientGone, NoVerdict, ClientFault, KVLoad:",
+		new:  "case ClientGone, NoVerdict, KVLoad:",
 		test: "TestFailuresEject/4xx_do_not_count",
 	}, {
 		name: "client fault feeds the breaker", in: "(*Backend).record",
-		old:  "case ClientGone, ClientFault, KVLoad:",
+		old:  "case ClientGone, NoVerdict, ClientFault, KVLoad:",
 		new:  "case ClientFault, KVLoad:",
 		test: "TestFailuresEject/departures_do_not_count",
 	}, {
