@@ -327,7 +327,7 @@ func TestConcurrentConnectorBlamesNoDecodeForPrefill(t *testing.T) {
 	legs := func(outcome string) float64 {
 		return r.metric(`xpyd_leg_requests_total{backend="` + d.server.URL + `",leg="decode",outcome="` + outcome + `"`)
 	}
-	if cut, late := legs("client_gone"), legs("timeout"); cut != 1 || late != 0 {
+	if cut, late := legs("no_verdict"), legs("timeout"); cut != 1 || late != 0 {
 		t.Errorf("%v decode legs were cut, %v counted as timeouts; want 1 and 0\n%s", cut, late, r.logs)
 	}
 	if n := r.metric(`xpyd_leg_errors_total{code="decode_timeout"`); n != 0 {
