@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Client identifies who holds something: a key, or an address where no keys are set. The zero value is
+// Client identifies who holds something: a key, or an address (of IPv6, a /64) where no keys are set. The zero value is
 // no client.
 type Client struct {
 	IP  netip.Addr

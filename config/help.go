@@ -55,7 +55,7 @@ var keyHelp = map[string]string{
 	"limits.answer":                 "largest answer that xpyd holds whole. If a prefill answer is larger, xpyd does not use it, and the decode engine computes the prompt. If a decode answer is larger, xpyd streams it",
 	"limits.answer_budget":          "memory for whole decode answers and for events of streams, beyond 64 KiB for each. When it is spent, xpyd streams further answers without checking that they are complete, and breaks off a stream whose event has no room. If not set, at most a sixteenth of the cgroup's memory limit",
 	"limits.client_share":           "share of limits.body_budget, and of limits.answer_budget, that one client may hold. A client is an API key, or an address if no keys are set. Further bodies get 429. Set 1 if all clients come through one balancer and no keys are set",
-	"limits.connections_per_ip":     "most open connections from one client address. xpyd closes further ones without an answer. 0 means no cap",
+	"limits.connections_per_ip":     "most open connections from one client address, or from one IPv6 /64. xpyd closes further ones without an answer. 0 means no cap",
 	"limits.client_in_flight":       "most completions and relayed requests that one client may run at a time. A client is an API key, or an address if no keys are set. Further ones get 429. 0 means no cap",
 	"limits.require_content_length": "answer chunked uploads with 411",
 

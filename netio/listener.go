@@ -27,7 +27,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 
 // Terms are what clients get from a listener.
 type Terms struct {
-	PerIP      int                 // connections of one address; 0 means no limit
+	PerIP      int                 // connections of one address, or of one IPv6 /64; 0 means no limit
 	WriteStall time.Duration       // how long a client may leave a write unread
 	TurnedAway func(reason string) // counts clients that got no place; may be nil
 	NoRoom     []byte              // the answer to a client for which there is no descriptor
@@ -81,6 +81,16 @@ type Conn struct {
 // IP is the address of the client. An IPv4 address never has the form of an IPv6 address. If a balancer
 // names its clients, IP is right only after a request has arrived.
 func (c *Conn) IP() netip.Addr { return c.ip }
+
+// Network is what tells clients apart that are known by their address alone: an IPv4 address, or the /64 of an IPv6
+// address, all of which one client usually has (https://www.rfc-editor.org/rfc/rfc6177). Link-local clients share theirs.
+func (c *Conn) Network() netip.Addr {
+	if !c.ip.Is6() || c.ip.IsLinkLocalUnicast() {
+		return c.ip
+	}
+	p, _ := c.ip.Prefix(64)
+	return p.Addr()
+}
 
 // Misframed reports that the client has sent something that Framing refused.
 func (c *Conn) Misframed() bool { return c.framing.Refused() }
@@ -272,11 +282,11 @@ func (l *Listener) takePlace(c *Conn) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.left || l.count[c.ip] >= l.terms.PerIP {
+	if c.left || l.count[c.Network()] >= l.terms.PerIP {
 		return false
 	}
 	c.counted = true
-	l.count[c.ip]++
+	l.count[c.Network()]++
 	return true
 }
 
@@ -287,8 +297,9 @@ func (l *Listener) freePlace(c *Conn) {
 	if c.left = true; !c.counted {
 		return
 	}
-	if l.count[c.ip]--; l.count[c.ip] == 0 {
-		delete(l.count, c.ip)
+	of := c.Network()
+	if l.count[of]--; l.count[of] == 0 {
+		delete(l.count, of)
 	}
 }
 

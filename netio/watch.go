@@ -18,7 +18,8 @@ const watchTick = 100 * time.Millisecond
 // connections that stay cost nothing. EPOLLRDHUP also appears after pipelined bytes. A client that
 // closes only its write side counts as gone, because in HTTP/1.1 it has nearly always given up.
 type Watcher struct {
-	set int // the epoll set, which reports each departure once
+	set      int         // the epoll set, which reports each departure once
+	panicked func(p any) // see OnPanic; nil if nobody hears
 
 	mu      sync.Mutex
 	every   time.Duration // between two looks
@@ -151,7 +152,7 @@ func (w *Watcher) add(e *Watch, p *peer, told Departing) {
 	}
 	w.doubt(p)
 	if w.stopped {
-		told.ServerStopping()
+		w.call(told.ServerStopping)
 	}
 	w.mu.Unlock()
 	if first {
@@ -262,7 +263,7 @@ func (w *Watcher) report(events []unix.EpollEvent) {
 		}
 		p.left.Store(true)
 		if p.onLeft != nil {
-			p.onLeft()
+			w.call(p.onLeft)
 		}
 		w.tell(p)
 	}
@@ -318,7 +319,7 @@ func (w *Watcher) tellLate() {
 func (w *Watcher) tell(p *peer) {
 	if e := p.client; e != nil {
 		p.client = nil
-		e.told.ClientGone()
+		w.call(e.told.ClientGone)
 	}
 }
 
@@ -328,8 +329,25 @@ func (w *Watcher) StopAll() {
 	defer w.mu.Unlock()
 	w.stopped = true
 	for _, e := range w.entries {
-		e.told.ServerStopping()
+		w.call(e.told.ServerStopping)
 	}
+}
+
+// OnPanic has f hear the panics of those that are told something. Without it, they end the process. Call it before
+// anything is watched.
+func (w *Watcher) OnPanic(f func(p any)) { w.panicked = f }
+
+// call tells somebody something. Nobody else would recover from a panic there, and the others still have to be told.
+func (w *Watcher) call(tell func()) {
+	defer func() {
+		if w.panicked == nil {
+			return
+		}
+		if p := recover(); p != nil {
+			w.panicked(p)
+		}
+	}()
+	tell()
 }
 
 // departed reports without waiting whether the peer of fd has left.

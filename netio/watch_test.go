@@ -188,3 +188,39 @@ func TestWatcherTakesNobodyForAnother(t *testing.T) {
 		t.Fatal("forgotten")
 	}
 }
+
+// panics is told of a departure and panics.
+type panics struct{}
+
+func (panics) ClientGone()     { panic("planted") }
+func (panics) ServerStopping() { panic("planted") }
+
+// A panic of one that is told ends neither the process nor the watch for others.
+func TestPanicOfOneThatIsTold(t *testing.T) {
+	t.Parallel()
+	w := startWatcher(t)
+	heard := make(chan any, 8)
+	w.OnPanic(func(p any) { heard <- p })
+	server, client := tcpPair(t)
+	var bad, good Watch
+	w.add(&bad, joined(t, w, server), panics{})
+	_ = client.Close()
+	if p := <-heard; p != "planted" {
+		t.Errorf("heard of %v", p)
+	}
+	other, leaves := tcpPair(t)
+	told := newToldOf()
+	w.add(&good, joined(t, w, other), told)
+	_ = leaves.Close()
+	<-told.gone
+	w.StopAll()
+	<-told.stopping
+	<-heard
+	w.Remove(&good)
+	w.Remove(&bad)
+	third, _ := tcpPair(t)
+	var late Watch
+	w.add(&late, joined(t, w, third), panics{})
+	<-heard
+	w.Remove(&late)
+}

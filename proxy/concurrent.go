@@ -218,7 +218,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	s := &c.p.beside
 	f := ends(fault.ErrInternal())
 	c.s.guard(func() { f = c.prefillAttempt(b) })
-	c.p.lease.Release(f.result())
+	c.s.guard(func() { c.p.lease.Release(f.result()) }) // it may start other requests
 	s.mu.Lock()
 	frees := s.frees
 	s.over = true
@@ -231,7 +231,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 		c.d.x.Cut(cutGone, time.Now().Add(c.grace().Decode))
 	}
 	if frees {
-		c.freeAsked()
+		c.s.guard(c.freeAsked)
 	}
 	s.result <- f
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"sync/atomic"
 
 	"xpyd/budget"
@@ -25,4 +26,11 @@ func (s *Server) PanicOnBuffer(n int32) {
 func (s *Server) ForgetLabels() {
 	s.onlyBeforeServe()
 	s.metrics = s.newMeter("test", metrics.Labels{})
+}
+
+// WriteHeld writes an answer that was held to w, as fasthttp does after the handler.
+func (s *Server) WriteHeld(w io.Writer) error {
+	a := &heldAnswer{s: s, buf: []byte("held")}
+	_, err := a.WriteTo(w)
+	return err
 }

@@ -71,8 +71,21 @@ type heldAnswer struct {
 	held budget.Charge
 }
 
+// errPanicked is about an answer that broke off because xpyd panicked.
+var errPanicked = errors.New("panic while the answer was written")
+
+// shield runs a WriteTo. fasthttp calls it after the handler, where nobody else recovers.
+func (s *Server) shield(w io.Writer, write func(w io.Writer) (int64, error)) (n int64, err error) {
+	if !s.guard(func() { n, err = write(w) }) {
+		err = errPanicked
+	}
+	return n, err
+}
+
 // WriteTo writes the answer to the client.
-func (a *heldAnswer) WriteTo(w io.Writer) (int64, error) {
+func (a *heldAnswer) WriteTo(w io.Writer) (int64, error) { return a.s.shield(w, a.write) }
+
+func (a *heldAnswer) write(w io.Writer) (int64, error) {
 	out := &clientWriter{w: w, conn: a.conn, stall: a.s.cfg.Timeouts.WriteStall, armed: time.Now()}
 	err := out.write(a.buf, out.armed)
 	return out.n, err
@@ -121,7 +134,9 @@ type largeAnswer struct {
 }
 
 // WriteTo fails if the backend breaks off, so that the client gets no clean end.
-func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
+func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) { return a.p.s.shield(w, a.write) }
+
+func (a *largeAnswer) write(w io.Writer) (int64, error) {
 	p, x := a.p, &a.p.x
 	out := &clientWriter{
 		w: w, chunked: x.Head.Length < 0, conn: p.conn, buffers: &p.s.buffers, stall: p.s.cfg.Timeouts.WriteStall, stop: &p.stop, armed: time.Now(),
@@ -160,10 +175,12 @@ func (a *largeAnswer) CloseWithError(err error) error {
 	if err != nil {
 		a.p.conn.Cut()
 	}
-	if err != nil && a.p.failed == nil {
+	if errors.Is(err, errPanicked) {
+		a.p.failed = fault.ErrInternal()
+	} else if err != nil && a.p.failed == nil {
 		a.p.failed = fault.ErrGone() // the client left while xpyd wrote to it
 	}
-	a.p.end()
+	a.p.s.guard(a.p.end)
 	a.buf = nil
 	return nil
 }

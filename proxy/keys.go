@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"math"
-	"net/netip"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -21,7 +20,7 @@ func (s *Server) clientOf(of *limits.Account, conn *netio.Conn) budget.Client {
 	if of != nil {
 		return budget.Client{Key: of.ID}
 	}
-	return budget.Client{IP: conn.IP()}
+	return budget.Client{IP: conn.Network()}
 }
 
 // perAddress is the cap on the requests of one address. Where keys are set, their accounts count.
@@ -37,7 +36,7 @@ func perAddress(keys *limits.Book, most int) int {
 // anybody could say to be more urgent than all others, so no request is.
 func turn(w *router.Want, of *limits.Account, conn *netio.Conn, h *fasthttp.RequestHeader, priority int) {
 	if of == nil {
-		ip := network(conn.IP()).As16()
+		ip := conn.Network().As16()
 		w.Flow, w.Priority = router.KeyOf(ip[:]), 0
 		return
 	}
@@ -45,16 +44,6 @@ func turn(w *router.Want, of *limits.Account, conn *netio.Conn, h *fasthttp.Requ
 	if n, ok := heads.PriorityOf(h); ok {
 		w.Priority = n
 	}
-}
-
-// network is what tells clients without keys apart: an IPv4 address, or the /64 of an IPv6 address, all of which one
-// client can have.
-func network(ip netip.Addr) netip.Addr {
-	if !ip.Is6() {
-		return ip
-	}
-	p, _ := ip.Prefix(64)
-	return p.Addr()
 }
 
 // patience returns how long a request may take.

@@ -128,6 +128,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.engines = s.newEngines()
 	s.encoder = s.newEncode()
 	s.pool.New, s.asking.New, s.http = s.newCompletion, func() any { return new(asking) }, s.newHTTP()
+	watch.OnPanic(s.panicked)
 	s.start()
 	return s, nil
 }

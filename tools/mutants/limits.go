@@ -24,7 +24,7 @@ func limits() []mutant {
 		test: "TestOneClientLeavesRoomForOthers",
 	}, {
 		name: "addresses are one client", in: "(*Server).clientOf",
-		old:  "return budget.Client{IP: conn.IP()}",
+		old:  "return budget.Client{IP: conn.Network()}",
 		new:  "return budget.Client{}",
 		test: "TestOneAddressLeavesRoomForOthers",
 	}, {
