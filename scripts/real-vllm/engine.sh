@@ -48,8 +48,8 @@ engine_command() { # ROLE PORT [arguments]
     HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 "XDG_CACHE_HOME=$CACHE/engines")
   local device=()
   if [ -n "${GPUS:-}" ]; then
-    # The only attention that takes float32. Triton would round its factors to 10 bits, and answers that are compared
-    # would depend on what else is computed. With a fixed size of the cache, engines of one GPU may start together.
+    # FlashAttention takes no float32. Triton would round its factors to 10 bits, and answers that are compared would
+    # depend on what else is computed. With a fixed size of the cache, engines of one GPU may start together.
     ENV+=("CUDA_VISIBLE_DEVICES=$((port % GPUS))" TRITON_F32_DEFAULT=ieee UCX_TLS=cuda_ipc,cuda_copy,sm,tcp,self)
     device=(--attention-backend TRITON_ATTN --kv-cache-memory-bytes 64M --gpu-memory-utilization 0.02)
   else
