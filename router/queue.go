@@ -30,7 +30,6 @@ type queue struct {
 	mu      sync.Mutex
 	line    fairLine
 	needs   map[need]int // the plain waiters by their need
-	plain   int          // their number
 }
 
 // kind is what keeps a request from some backends for as long as it waits: its model, the connector and the release of
@@ -40,15 +39,24 @@ type kind struct {
 	paired, unbound           bool
 }
 
-// need is a kind, with what else bans depend on. Requests of one need are served alike.
+// need is a kind, with what else a choice depends on. Requests of one need are served alike.
 type need struct {
 	kind
-	peer  *Backend
-	alone bool
+	peer       *Backend
+	alone      bool
+	skip, gone [fewTried]*Backend
 }
 
+// fewTried is how many backends a plain waiter may have tried of each role.
+const fewTried = 2
+
+// free reports whether a request with the need may have all backends of its kind.
+func (n *need) free() bool { return n.skip[0] == nil && n.gone[0] == nil }
+
 func needOf(w *Want) need {
-	n := need{kind{model: string(w.Model), unbound: w.Unbound, paired: w.Like != nil}, w.Peer, w.Alone}
+	n := need{kind: kind{model: string(w.Model), unbound: w.Unbound, paired: w.Like != nil}, peer: w.Peer, alone: w.Alone}
+	copy(n.skip[:], w.Skip)
+	copy(n.gone[:], w.Gone)
 	if w.Model == nil && w.Peer != nil { // see serving
 		if ids := w.Peer.Models(); len(ids) > 0 {
 			n.model = ids[0]
@@ -72,7 +80,7 @@ type waiter struct {
 	client       *client   // while it is in the line, as older and newer of the same client
 	older, newer *waiter
 	need         need       // while plain
-	plain        bool       // only its need keeps it from some backends, and it counts in queue.needs
+	plain        bool       // only its need keeps it from some backends, so it counts in queue.needs
 	ended        chan error // capacity 1; nil means that the lease is held, and a panicked that the choice panicked
 }
 
@@ -131,9 +139,11 @@ func (q *queue) await(wt *waiter, wait time.Duration, done <-chan struct{}) (err
 func (q *queue) join(r *Router, wt *waiter, length int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	s := r.Snapshot()
+	wt.see(s)
 	q.add(wt)
 	q.waiting.Add(1) // before serve looks, so that a release sees it or is seen
-	q.serve(r.Snapshot())
+	q.serve(s)
 	if int(q.waiting.Load()) > length {
 		out := q.line.crowd.newest()
 		q.remove(out)
@@ -150,7 +160,6 @@ func (wt *waiter) acquire(s *Snapshot) (err error) {
 			err = &panicked{p, debug.Stack()}
 		}
 	}()
-	wt.see(s)
 	return s.acquire(&wt.want, wt.lease)
 }
 
@@ -169,13 +178,12 @@ func (q *queue) leave(wt *waiter) bool {
 func (q *queue) add(wt *waiter) {
 	q.line.add(wt)
 	w := &wt.want
-	if wt.plain = len(w.Skip) == 0 && len(w.Gone) == 0; wt.plain {
+	if wt.plain = len(w.Skip) <= fewTried && len(w.Gone) <= fewTried; wt.plain {
 		if q.needs == nil {
 			q.needs = map[need]int{}
 		}
 		wt.need = needOf(w)
 		q.needs[wt.need]++
-		q.plain++
 	}
 }
 
@@ -190,7 +198,6 @@ func (q *queue) restrict(wt *waiter) {
 		return
 	}
 	wt.plain = false
-	q.plain--
 	if n := wt.need; q.needs[n] > 1 {
 		q.needs[n]--
 	} else {
@@ -210,20 +217,21 @@ func (q *queue) serve(s *Snapshot) {
 		}
 	}()
 	defer q.line.rewind()
-	x := round{left: int(q.waiting.Load()), plain: q.plain, full: map[need]bool{}}
-	for wt = q.line.next(); wt != nil && x.left > 0; wt = q.line.next() {
-		if x.hopeless(wt) {
+	full, none := map[need]bool{}, false // the needs that nothing is left for, and whether those are all free ones
+	left := int(q.waiting.Load())        // waiters with others
+	for wt = q.line.next(); wt != nil && left > 0; wt = q.line.next() {
+		if wt.plain && (none && wt.need.free() || full[wt.need]) {
 			q.line.pass(wt)
 			continue
 		}
-		err := wt.acquire(s)
-		if len(wt.want.Skip) > 0 && wt.plain {
+		if wt.see(s) {
 			q.restrict(wt)
-			x.plain--
 		}
+		err := wt.acquire(s)
 		switch {
 		case err == ErrBusy && wt.choosy(s):
-			x.busy(wt, s, q.needs)
+			gone, all := q.fill(full, wt, s)
+			left, none = left-gone, none || all
 			q.line.pass(wt)
 			continue
 		case err == ErrBusy:
@@ -231,51 +239,35 @@ func (q *queue) serve(s *Snapshot) {
 		case err == nil:
 			q.line.charge(wt)
 		}
-		x.left--
-		if wt.plain {
-			x.plain--
-		}
+		left--
 		q.remove(wt)
 		q.waiting.Add(-1)
 		wt.ended <- err
 	}
 }
 
-// round is what serving a line has shown of those in it.
-type round struct {
-	left  int           // waiters that may still be served
-	plain int           // those of them that are plain
-	none  bool          // no plain one may be
-	full  map[need]bool // none with these needs may be
-}
-
-// hopeless reports whether wt need not be tried.
-func (x *round) hopeless(wt *waiter) bool { return wt.plain && (x.none || x.full[wt.need]) }
-
-// busy notes that wt gets nothing, and what follows for others: nobody gets anything where no backend has a slot,
-// nobody of its kind where none for its kind has one, and otherwise nobody with its need.
-func (x *round) busy(wt *waiter, s *Snapshot, needs map[need]int) {
-	if !wt.plain {
-		x.left--
-		return
+// fill adds to full the needs that nothing is left for, as wt gets nothing: its own, and those of its kind where no backend
+// for that has a slot. all says that no backend has one, which goes for all free needs. Waiters that have tried some
+// backends may have to hear that none is left to them. It returns how many need not be tried any more.
+func (q *queue) fill(full map[need]bool, wt *waiter, s *Snapshot) (waiters int, all bool) {
+	w := &wt.want
+	switch {
+	case !wt.plain:
+		return 1, false
+	case !wt.need.free() || s.poolFor(w.Role, w).roomy():
+		full[wt.need] = true
+		return q.needs[wt.need], false
 	}
-	gone := needs[wt.need]
-	switch w := &wt.want; {
-	case !s.pool(w.Role).roomy():
-		gone, x.none = x.plain, true
-	case s.poolFor(w.Role, w).roomy():
-		x.full[wt.need] = true
-	default:
-		gone = 0
-		for n, count := range needs {
-			if n.kind == wt.need.kind && !x.full[n] {
-				x.full[n] = true
-				gone += count
-			}
+	all = !s.pool(w.Role).roomy()
+	for n, count := range q.needs {
+		if !n.free() || !all && n.kind != wt.need.kind || full[n] {
+			continue
+		}
+		if waiters += count; !all {
+			full[n] = true
 		}
 	}
-	x.left -= gone
-	x.plain -= gone
+	return waiters, all
 }
 
 // roomy reports whether some backend has a slot.
@@ -290,7 +282,7 @@ func (p *pool) roomy() bool {
 // over.
 func (q *queue) dissolve(last *waiter, why *panicked) {
 	waits := q.line.waits
-	q.line, q.needs, q.plain = fairLine{}, nil, 0
+	q.line, q.needs = fairLine{}, nil
 	q.waiting.Store(0)
 	all := []*waiter{}
 	if last != nil {
@@ -308,13 +300,19 @@ func (q *queue) dissolve(last *waiter, why *panicked) {
 	}
 }
 
-// see skips the backends in s that wt must not get, as engines may have changed their roles since wt joined.
-func (wt *waiter) see(s *Snapshot) {
+// see skips the backends in s that wt must not get, and reports whether there are more, as engines may have changed their
+// roles since wt joined.
+func (wt *waiter) see(s *Snapshot) (more bool) {
 	if wt.seen == s {
-		return
+		return false
 	}
 	wt.seen = s
-	wt.want.Skip = append(slices.Clip(wt.want.Skip), s.twins(&wt.want)...) // the slice is the caller's
+	for _, b := range s.twins(&wt.want) {
+		if !slices.Contains(wt.want.Skip, b) {
+			wt.want.Skip, more = append(slices.Clip(wt.want.Skip), b), true // the slice is the caller's
+		}
+	}
+	return more
 }
 
 // choosy reports whether another request might be served where this one cannot be.

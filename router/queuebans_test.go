@@ -57,6 +57,13 @@ var bannedLines = map[string]bannedLine{
 		d := s.Backends(Decode)[0]
 		return Want{Role: Prefill, Like: d, Peer: d, Flow: uint64(i)}
 	}},
+	"decode, where each has tried d1": {1, 2, false, func(s *Snapshot, i int) Want {
+		return Want{Role: Decode, Model: []byte("a"), Alone: true, Skip: s.Backends(Decode)[:1], Flow: uint64(i)}
+	}},
+	"prefill, where each has tried p1": {2, 1, false, func(s *Snapshot, i int) Want {
+		d := s.Backends(Decode)[0]
+		return Want{Role: Prefill, Like: d, Peer: d, Skip: s.Backends(Prefill)[:1], Flow: uint64(i)}
+	}},
 	"prefill for many, all full": {2, 32, true, func(s *Snapshot, i int) Want {
 		d := s.Backends(Decode)[i%32]
 		return Want{Role: Prefill, Like: d, Peer: d, Flow: uint64(i)}
@@ -103,6 +110,21 @@ func TestBanHoldsUpNobodyElse(t *testing.T) {
 		if len(ended) == 0 || <-ended != nil || l.Backend != s.Backends(Decode)[0] {
 			t.Errorf("%s: does not get d1", name)
 		}
+	}
+}
+
+// A waiter that has tried the only backend left hears at once that there is none, however full that is.
+func TestNobodyLeftIsToldAtOnce(t *testing.T) {
+	r, _, _ := bannedLine{2, 2, true, func(*Snapshot, int) Want { return Want{Role: Decode} }}.make(t, 10)
+	s, ended := r.Snapshot(), make(chan error, 1)
+	d := s.Backends(Decode)
+	r.queues[Decode].join(r, &waiter{want: Want{Role: Decode, Skip: d[:1]}, lease: new(Lease), ended: ended}, 11)
+	if len(ended) > 0 {
+		t.Fatalf("it does not wait: %v", <-ended)
+	}
+	d[1].force(Down)
+	if len(ended) == 0 || <-ended != ErrNoBackend || r.Queued(Decode) != 10 {
+		t.Errorf("it waits on, %d in all", r.Queued(Decode))
 	}
 }
 
