@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -186,10 +188,28 @@ func TestCheckProbeSimulatedEngines(t *testing.T) {
 	if l.Pinned != 0 || l.FreedBy["read"] != 1 {
 		t.Errorf("after one round the prefill engine has %d blocks pinned, freed by %v; want one read", l.Pinned, l.FreedBy)
 	}
+	out, err = runCheck("--probe", "--prefill", belowPath(t, "/vllm-a", prefill.URL()), "--decode", belowPath(t, "/b/c", decode.URL()))
+	if err != nil || !strings.HasSuffix(out, "\nok\n") {
+		t.Errorf("engines below a path: %v\n%s", err, out)
+	}
 	out, err = runCheck("--probe", "--prefill", prefill.URL(), "--decode", start("both").URL())
 	if err == nil || !strings.Contains(out, "decode answered without pulling the blocks") {
 		t.Errorf("a decode engine without a connector: got %v\n%s", err, out)
 	}
+}
+
+// belowPath serves an engine below a path, and nothing beside it.
+func belowPath(t *testing.T, path, engine string) string {
+	t.Helper()
+	to, err := url.Parse(engine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(path+"/", http.StripPrefix(path, httputil.NewSingleHostReverseProxy(to)))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL + path
 }
 
 func TestCheckProbeNamesWhatDoesNotFit(t *testing.T) {

@@ -139,7 +139,7 @@ func TestConfigRefusesURLs(t *testing.T) {
 	const names = " (flag --prefill, XPYD_PREFILL)"
 	for _, tc := range []struct{ url, want string }{
 		{"localhost:8100", `"localhost:8100" must start with http:// or https://; try http://localhost:8100`},
-		{"https://a:1/v1", `"https://a:1/v1" must end after host and port; the routes are added`},
+		{"https://a:1/v1", `"https://a:1/v1" must end before /v1; the routes are added`},
 		{"ftp://a:1", `"ftp://a:1" must start with http:// or https://; try http://127.0.0.1:8100`},
 		{"http://", `"http://" lacks a host; try http://127.0.0.1:8100`},
 		{"http://:8100", `"http://:8100" lacks a host; try http://127.0.0.1:8100`},
@@ -147,8 +147,12 @@ func TestConfigRefusesURLs(t *testing.T) {
 		{"http://a:", `"http://a:" must have a port from 1 to 65535; try http://127.0.0.1:8100`},
 		{"http://a:70000", `"http://a:70000" must have a port from 1 to 65535; try http://127.0.0.1:8100`},
 		{"http://a:x", `"http://a:x" is no URL; try http://127.0.0.1:8100`},
-		{"http://a:1/v1", `"http://a:1/v1" must end after host and port; the routes are added`},
-		{"http://a:1/?key=sesame", `"http://a:1/" must end after host and port; the routes are added`},
+		{"http://a:1/b/v1/", `"http://a:1/b/v1/" must end before /v1; the routes are added`},
+		{"http://a:1/?key=sesame", `"http://a:1/" must have no query and no fragment; the routes are added`},
+		{"http://a:1/b/../c", `"http://a:1/b/../c" must have a path of letters, digits and -._~ between single slashes, or none; try http://127.0.0.1:8100/vllm-a`},
+		{"http://a:1/b//", `"http://a:1/b//" must have a path of letters, digits and -._~ between single slashes, or none; try http://127.0.0.1:8100/vllm-a`},
+		{"http://a:1/%41", `"http://a:1/%41" must have a path of letters, digits and -._~ between single slashes, or none; try http://127.0.0.1:8100/vllm-a`},
+		{"http://a:1/b,http://A:1/b/", `"http://a:1/b" is listed twice; remove one`},
 		{"http://me:sesame@a:1", `"http://a:1" must hold no user or password; use --backend-api-key-file`},
 		{"me:sesame@a:1", `"a:1" must start with http:// or https://; try http://a:1`},
 		{"http://a:1,http://A:1/", `"http://a:1" is listed twice; remove one`},

@@ -51,6 +51,8 @@ type Backend struct {
 	TLS  bool   // the URL is https://
 	Addr string // host:port to dial
 	Host string // authority for the Host header
+	// Prefix is what the path of each request to it begins with: /vllm-a of http://host/vllm-a.
+	Prefix string
 	Role Role
 	// Rank is the data-parallel rank that this backend is, NoRank for a whole engine, or AutoRank for
 	// an engine whose number of ranks is still unknown. The URL ends in it.
@@ -128,9 +130,10 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 		port = "80"
 	}
 	b := &Backend{
-		URL:    u.Scheme + "://" + u.Host,
+		URL:    u.Scheme + "://" + u.Host + prefixOf(u),
 		Addr:   net.JoinHostPort(u.Hostname(), port),
 		Host:   u.Host,
+		Prefix: prefixOf(u),
 		TLS:    u.Scheme == "https",
 		Role:   role,
 		Rank:   rank,

@@ -46,6 +46,15 @@ func TestRanksOfAURL(t *testing.T) {
 			t.Errorf("%s: %v, want %s", raw, err, want)
 		}
 	}
+	for raw, want := range map[string]string{
+		"http://H": "http://h:80", "https://h/": "https://h:443", "http://h:1/vllm-a": "http://h:1/vllm-a", "http://h:1/A/b.c_~/": "http://h:1/A/b.c_~",
+		"http://h:1/a@3": "http://h:1/a@3", "http://[::1]:1/a@auto": "http://[::1]:1/a@auto",
+	} {
+		got, err := BaseURL(raw)
+		if again, twice := BaseURL(got); got != want || err != nil || again != want || twice != nil || ShowURL(raw) != raw {
+			t.Errorf("%s: %q, %v, then %q, %v, shown as %q; want %q", raw, got, err, again, twice, ShowURL(raw), want)
+		}
+	}
 	if _, err := BaseURL("http://h:8000@0..7"); err == nil || !strings.HasPrefix(err.Error(), "must have one rank or auto after @ here") {
 		t.Errorf("a range where one backend is named: %v", err)
 	}

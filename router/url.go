@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// BaseURL rewrites the URL of a backend to scheme://host:port, with the rank if it names one. Its error text follows
-// the value as ShowURL shows it.
+// BaseURL rewrites the URL of a backend to scheme://host:port/prefix, with the rank if it names one. Its error text
+// follows the value as ShowURL shows it.
 func BaseURL(raw string) (string, error) {
 	const example = "http://127.0.0.1:8100"
 	if !strings.Contains(raw, "://") {
@@ -31,8 +31,14 @@ func BaseURL(raw string) (string, error) {
 	case port == "":
 		port = "80"
 	}
-	return JoinRank(u.Scheme+"://"+net.JoinHostPort(strings.ToLower(u.Hostname()), port), rank), nil
+	return JoinRank(u.Scheme+"://"+net.JoinHostPort(strings.ToLower(u.Hostname()), port)+prefixOf(u), rank), nil
 }
+
+// prefixOf is what the paths of all requests to the backend begin with, as where one host has several engines.
+func prefixOf(u *url.URL) string { return strings.TrimSuffix(u.EscapedPath(), "/") }
+
+// prefixes matches the paths of base URLs. All servers read these bytes alike.
+var prefixes = regexp.MustCompile(`^(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
 
 // portLike reports whether what stands before @ may be a host and its port, not a user and a password.
 func portLike(before *url.Userinfo) bool {
@@ -58,8 +64,12 @@ func urlFault(u *url.URL, example string) string {
 		return "lacks a host; try " + example
 	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && (err != nil || port < 1 || port > 65535):
 		return "must have a port from 1 to 65535; try " + example
-	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
-		return "must end after host and port; the routes are added"
+	case u.RawQuery != "", u.ForceQuery, u.Fragment != "":
+		return "must have no query and no fragment; the routes are added"
+	case !prefixes.MatchString(u.EscapedPath()):
+		return "must have a path of letters, digits and -._~ between single slashes, or none; try " + example + "/vllm-a"
+	case strings.HasSuffix(prefixOf(u), "/v1"):
+		return "must end before /v1; the routes are added"
 	default:
 		return ""
 	}

@@ -22,6 +22,8 @@ import (
 type Config struct {
 	Addr string // host:port to dial
 	Host string // authority, for the Host field
+	// Prefix goes before the path of every request.
+	Prefix string
 	// Fields are complete header lines of every request, each ending in CRLF. They precede the fields of
 	// the request, so they count if both have the same field.
 	Fields []byte
@@ -45,6 +47,7 @@ type Config struct {
 type Client struct {
 	addr    string
 	host    string
+	prefix  string
 	fields  []byte
 	name    *name // nil if addr is an address
 	dialer  net.Dialer
@@ -79,7 +82,7 @@ type conn struct {
 // New makes a client. Close ends it.
 func New(cfg Config) *Client {
 	u := &Client{
-		addr: cfg.Addr, host: cfg.Host, fields: cfg.Fields, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
+		addr: cfg.Addr, host: cfg.Host, prefix: cfg.Prefix, fields: cfg.Fields, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
 		tls: cfg.TLS, shake: cfg.Handshake, spare: cfg.Spare, scratch: cfg.Scratch, watcher: cfg.Watcher, loops: cfg.Loops,
 		dialer: net.Dialer{
 			Timeout:         cfg.DialTimeout,

@@ -353,7 +353,7 @@ func (c *conn) writeRequest(u *Client, req *Request) (time.Time, error) {
 	t := c.scratch.Lend()
 	defer c.scratch.TakeBack(t)
 	h := append(t.Head[:0], req.Method...)
-	h = append(append(h, ' '), req.Path...)
+	h = append(append(append(h, ' '), u.prefix...), req.Path...)
 	h = append(append(h, " HTTP/1.1\r\nHost: "...), u.host...)
 	h = append(append(h, "\r\nAccept-Encoding: identity\r\nX-Request-Id: "...), req.ID...)
 	if req.Body != nil {
