@@ -5,6 +5,7 @@ import (
 
 	"xpyd/fault"
 	"xpyd/handoff"
+	"xpyd/router"
 	"xpyd/upstream"
 )
 
@@ -127,7 +128,8 @@ func (c *completion) decodeDown() { c.d.x.Cut(cutDown, time.Now()) }
 // it has, unless it has queued the request, which renews the lease. In that case all is well if P
 // is gone, because D cannot read anything, but not if P stands still. In the last round a cut can
 // only fail the request, so it waits as long as it can for P to come back. Where both legs start together there is no
-// handle that tells of a lease, and P's answer begins one of kv.lease.
+// handle that tells of a lease, and P's answer begins one of kv.lease. An Irreplaceable P has just answered, so the cut waits
+// for it in the same way.
 func (c *completion) sourceDown() {
 	at := time.Now()
 	if c.dialect().Concurrent() {
@@ -142,7 +144,20 @@ func (c *completion) sourceDown() {
 			at = end.Add(-c.s.cfg.KV.LeaseMargin)
 		}
 	}
+	if p, end := c.source(); p.Irreplaceable() && at.Before(end) {
+		if late := end.Add(-c.s.cfg.KV.LeaseMargin); at.Before(late) {
+			at = late
+		}
+	}
 	c.d.x.Cut(cutSource, at)
+}
+
+// source returns the P whose blocks D may be waiting for, and when it no longer holds them.
+func (c *completion) source() (p *router.Backend, end time.Time) {
+	if c.dialect().Concurrent() {
+		return c.p.lease.Backend, c.times.prefilled.Add(c.s.cfg.KV.Lease)
+	}
+	return c.handoff.From(), c.handoff.LeaseEnd()
 }
 
 // interrupted returns the error of a completion that must end now, whatever it is doing.

@@ -32,6 +32,25 @@ func (s *Server) FailChecks(url string) {
 	s.engines.LookForOutage()
 }
 
+// HangChecks is FailChecks for checks that get no answer in time.
+func (s *Server) HangChecks(url string) {
+	for _, b := range s.engines.Backends() {
+		if b.URL == url {
+			b.SetHung(true)
+		}
+	}
+	s.FailChecks(url)
+}
+
+// PassChecks feeds the active checks of a backend with successes until it is up.
+func (s *Server) PassChecks(url string) {
+	for _, b := range s.engines.Backends() {
+		for b.URL == url && b.State() != router.Up {
+			b.Observe(true)
+		}
+	}
+}
+
 // ForgetModels replaces the engines' lists by old and wrong ones.
 func (s *Server) ForgetModels() {
 	for _, b := range s.engines.Backends() {

@@ -55,6 +55,60 @@ func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
 	}
 }
 
+// The checks of an engine get no answer in time while it works. If it is the only one, its legs go on, and otherwise they
+// move, also if the other one comes up later.
+func TestOnlyEngineWhoseChecksHangKeepsItsLegs(t *testing.T) {
+	together(t)
+	for _, role := range []string{"prefill", "decode"} {
+		for _, others := range []string{"none", "up", "up later"} {
+			for _, c := range forms(prompt, 6)[:2] {
+				t.Run(role+", "+others+", "+c.name(), func(t *testing.T) {
+					b := newBarrier(map[string]sim.Phase{"prefill": sim.PhasePrefillStart, "decode": sim.PhaseDecodeReceived}[role], 0)
+					r := newRig(t, rigOptions{prefill: 2, decode: 2, router: inTurn, config: noDecodeAlone, engine: func(o *sim.Options) { o.Hook = b.only(role + "-0") }})
+					t.Cleanup(b.open)
+					r.server.StopChecks()
+					engines := map[string][]*sim.Engine{"prefill": r.prefill, "decode": r.decode}[role]
+					if others != "up" {
+						r.server.FailChecks(engines[1].URL())
+					}
+					got := make(chan answer, 2)
+					requests := 1
+					if others == "up" {
+						requests = 2 // one of them meets the engine that hangs
+					}
+					for range requests {
+						go func() { got <- r.call(c) }()
+					}
+					<-b.reached
+					r.server.HangChecks(engines[0].URL())
+					moves := 0
+					switch others {
+					case "none":
+						b.open()
+					case "up later":
+						r.server.PassChecks(engines[1].URL())
+						moves = 1
+					case "up":
+						moves = 1
+					}
+					for range requests {
+						a := r.soon(got)
+						r.expectWhole(c, a)
+						if path := a.header.Get("X-Xpyd-Path"); path != "disaggregated" {
+							t.Errorf("path %s", path)
+						}
+					}
+					if n := r.metric(fmt.Sprintf(`xpyd_leg_requests_total{backend="%s",leg="%s"`, engines[1].URL(), role)); n != float64(requests-1+moves) {
+						t.Errorf("the other engine had %v legs", n)
+					}
+					b.open()
+					r.expectNothingHeld()
+				})
+			}
+		}
+	}
+}
+
 // A check that cannot connect takes P down while P answers. Its blocks are given back.
 func TestPrefillThatAnswersAsItGoesDown(t *testing.T) {
 	together(t)

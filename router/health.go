@@ -1,5 +1,7 @@
 package router
 
+import "slices"
+
 // State is the result of the active checks. Picks, readiness and reports use it.
 type State int32
 
@@ -35,6 +37,16 @@ func (b *Backend) Observe(ok bool) (changed bool) {
 // not known to be Up, is ejected, or failed its last check or leg.
 func (b *Backend) Suspect() bool {
 	return b.State() != Up || b.checkFails.Load() > 0 || b.failures.Load() > 0 || b.Ejected()
+}
+
+// Irreplaceable reports of a backend that is Down that its checks got no answer in time, and that no other backend of its
+// pool that may serve its models is usable. It may only be slow, so its legs keep their own limits: elsewhere they would end
+// for certain.
+func (b *Backend) Irreplaceable() bool {
+	s := b.router.Snapshot()
+	return b.Hung() && s.AdminState(b) != "" && !slices.ContainsFunc(s.Backends(b.Role), func(o *Backend) bool {
+		return o != b && o.usable() && b.sharesModel(o)
+	})
 }
 
 // Fit reports whether a leg that reserved the backend a while ago should still go there. It should if
@@ -81,14 +93,20 @@ func (b *Backend) enter(to State) {
 	b.setState(to)
 }
 
-// announce tells the legs on the backend that it went Down, and the queue that slots have come or
-// gone.
+// announce tells the legs on the backend that it went Down, and the queue that slots have come or gone. Legs that stayed
+// on an Irreplaceable backend hear of it as soon as another one comes up.
 func (b *Backend) announce(was, to State) {
 	if was == to {
 		return
 	}
+	for _, o := range b.router.Snapshot().Backends(b.Role) {
+		if to == Up && o.State() == Down && !o.Irreplaceable() {
+			o.down.fire(everyWatch)
+		}
+	}
 	if to == Down {
-		b.down.fire(everyWatch)
+		stays := b.Irreplaceable()
+		b.down.fire(func(w *Watch) bool { return !w.leg || !stays })
 	}
 	b.router.serveAll() // backends with its wire may be of use now, or those of no other
 }

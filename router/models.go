@@ -210,13 +210,17 @@ func (s *Snapshot) serving(role Role, w *Want) *pool {
 // partners are the backends of the other role that make pairs with b, without those that are known to serve other models
 // than b.
 func (s *Snapshot) partners(b *Backend) (some []*Backend) {
-	ids, pairs := b.Models(), s.pairable()
+	pairs := s.pairable()
 	for _, o := range s.Backends(b.Role.partner()) {
-		theirs := o.Models()
-		shared := func(id string) bool { return slices.Contains(theirs, id) }
-		if pairs(pairOf(b, o)) && (ids == nil || theirs == nil || slices.ContainsFunc(ids, shared)) {
+		if pairs(pairOf(b, o)) && b.sharesModel(o) {
 			some = append(some, o)
 		}
 	}
 	return some
+}
+
+// sharesModel reports whether the two may serve one model. A backend whose models are not known may serve any.
+func (b *Backend) sharesModel(o *Backend) bool {
+	ids, theirs := b.Models(), o.Models()
+	return ids == nil || theirs == nil || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(theirs, id) })
 }

@@ -19,8 +19,9 @@ type downList struct {
 // Watch tells a leg that a backend on which it depends goes Down. The zero value watches nothing. Only
 // its owner calls On and Off, and must not copy it.
 type Watch struct {
-	b  *Backend
-	on atomic.Bool // On has been called, and Off has not
+	b   *Backend
+	on  atomic.Bool // On has been called, and Off has not
+	leg bool        // it is of a leg on b, see Backend.Irreplaceable
 
 	// Guarded by b.down.mu.
 	f          func()
@@ -76,14 +77,14 @@ func (w *Watch) enter(f func(), since time.Time, void func() bool) {
 		return
 	}
 	w.f, w.since = f, since
-	if w.b.State() == Down || d.gone(w) {
+	if w.b.State() == Down && !(w.leg && w.b.Irreplaceable()) || d.gone(w) {
 		d.call(w)
 		return
 	}
 	d.insert(w)
 }
 
-// OnDown is Watch.On for the backend of a held lease. nil and Release end it.
+// OnDown is Watch.On for the backend of a held lease, unless that is Irreplaceable. nil and Release end it.
 func (l *Lease) OnDown(f func()) {
 	if f == nil {
 		l.watch.Off()
@@ -93,6 +94,7 @@ func (l *Lease) OnDown(f func()) {
 		return
 	}
 	l.watch.Off()
+	l.watch.leg = true
 	l.watch.begin(l.Backend) // before held is read again: see Release
 	l.watch.enter(f, time.Time{}, func() bool { return !l.held.Load() })
 }
