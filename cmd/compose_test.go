@@ -62,7 +62,8 @@ func TestComposeFile(t *testing.T) {
 		proxies++
 		var environ []string
 		for k, v := range s.Environment {
-			environ = append(environ, strings.ToUpper(k)+"="+v) // viper's keys are lower case
+			v = regexp.MustCompile(`\$\{\w+:-([^}]*)\}`).ReplaceAllString(v, "$1") // Docker takes the default of a variable that is not set
+			environ = append(environ, strings.ToUpper(k)+"="+v)                   // viper's keys are lower case
 		}
 		c, err := load(t, nil, environ)
 		if err != nil {

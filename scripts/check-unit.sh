@@ -17,6 +17,13 @@ if [ -e "${unit%.service}.socket" ]; then
   cp "${unit%.service}.socket" "$work/xpyd.socket"
   units+=("$work/xpyd.socket")
 fi
+# The examples of units for engines name a program that is not here either.
+cp "$work/xpyd" "$work/vllm"
+for engine in "${unit%/*}"/engines/*.service; do
+  made=$work/${engine##*/}
+  sed -e "s|/opt/vllm/bin/vllm|$work/vllm|"  -e '/^User=vllm$/d' "$engine" >"$made"
+  units+=("$made")
+done
 # The manual page that the unit names need not be installed here.
 said=$(systemd-analyze verify --man=no "${units[@]}" 2>&1) || { echo "$said"; exit 1; }
 [ -z "$said" ] || { echo "$said"; exit 1; }

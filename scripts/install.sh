@@ -26,6 +26,9 @@ done
 put $files/completions/xpyd.bash "$prefix/share/bash-completion/completions/xpyd"
 put $files/completions/xpyd.zsh "$prefix/share/zsh/site-functions/_xpyd"
 put $files/completions/xpyd.fish "$prefix/share/fish/vendor_completions.d/xpyd.fish"
+for example in configs/engines/*; do
+  put "$example" "$prefix/share/xpyd/engines/${example##*/}"
+done
 put configs/default.yaml "$prefix/share/doc/xpyd/default.yaml"
 [ -e "$root/etc/xpyd/config.yaml" ] || put packaging/config.yaml /etc/xpyd/config.yaml
 [ -e "$root/etc/default/xpyd" ] || put packaging/environment /etc/default/xpyd
