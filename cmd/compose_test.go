@@ -63,7 +63,7 @@ func TestComposeFile(t *testing.T) {
 		var environ []string
 		for k, v := range s.Environment {
 			v = regexp.MustCompile(`\$\{\w+:-([^}]*)\}`).ReplaceAllString(v, "$1") // Docker takes the default of a variable that is not set
-			environ = append(environ, strings.ToUpper(k)+"="+v)                   // viper's keys are lower case
+			environ = append(environ, strings.ToUpper(k)+"="+v)                    // viper's keys are lower case
 		}
 		c, err := load(t, nil, environ)
 		if err != nil {
