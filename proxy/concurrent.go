@@ -51,7 +51,7 @@ func (c *completion) bothLegs() *failure {
 // come or that are never read, and ofPrefill says which it was. A token from D shows that D has the blocks.
 // P then ends by itself, and is cut at the latest when the answer ends.
 func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill bool) {
-	s, byEncodes := &c.p.beside, c.broken.Load()
+	s, before := &c.p.beside, c.broken.Load()
 	if c.grace().Finishes { // D may wait long for P's blocks, so P is checked until then, also if it leaves its pool
 		b.HandleIssued()
 		defer b.HandleEnded()
@@ -75,8 +75,8 @@ func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill b
 	}
 	prefillFailed := c.endBeside()
 	c.giveUp(b, decodeFailed)
-	if c.broken.Load() > byEncodes {
-		c.broken.Store(maxBroken) // the engine of the leg that was cut may have died of it too, and two others would
+	if !prefillFirst && c.broken.Load() > before {
+		c.spareCut(b)
 	}
 	// Each leg may have cut the other. Neither cut may outlive the round.
 	c.p.x.Uncut(cutOther)
@@ -86,6 +86,14 @@ func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill b
 	}
 	c.moved = c.moved || prefillFailed != nil && prefillFailed.moved
 	return decodeFailed, false
+}
+
+// spareCut keeps the request from asking P again, if there is another one. P's leg was cut as D broke off, and what killed D may be
+// killing P unseen. A D that was cut is asked last in any case.
+func (c *completion) spareCut(b *router.Backend) {
+	if tried := append(c.p.tried, b); c.snap.Pick(c.wantPrefill(tried)) != nil {
+		c.p.tried = tried
+	}
 }
 
 // decodeInstead has D serve the request alone after P has failed. D may still be ending the leg that was cut, so

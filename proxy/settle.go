@@ -101,7 +101,8 @@ func (c *completion) settle(as fault.Fate, b *router.Backend) {
 }
 
 // maxBroken is how many engines of both pools together may break off over one request. A request
-// that has killed two engines would kill a third.
+// that has killed two engines would kill a third. Of legs that start together, the one that was cut may have killed its
+// engine unseen. So it may be four there, in two pairs.
 const maxBroken = 2
 
 // diedOf counts engine b against the request if b failed it and is gone. If the core of an engine
