@@ -207,3 +207,35 @@ func TestOnEject(t *testing.T) {
 	r.Eject(d[1], EjectStall)
 	expect("d2 stall 0s 1")
 }
+
+// With eject_after 0 nothing ejects a backend, so a reload to that lifts what is in force, of a drained one too.
+func TestReloadWithoutEjectionsLiftsThem(t *testing.T) {
+	r, clock := newRouterOf(t, 2, 3, func(c *Config) { c.Health.SlowStart = 0 })
+	clock.advance(time.Second)
+	d := r.Snapshot().Backends(Decode)
+	r.Eject(d[0], EjectFailures)
+	r.Eject(r.Snapshot().Backends(Prefill)[1], EjectAuth)
+	cfg := poolsWith(nil)
+	cfg.DecodePolicy = "round_robin"
+	if _, err := r.Reload(cfg, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if left, _, _ := d[0].Ejection(); left <= 0 {
+		t.Error("a reload that changes nothing lifts an ejection")
+	}
+	cfg = poolsWith(map[string]AdminState{"p2": Drain})
+	cfg.DecodePolicy, cfg.Health.EjectAfter, cfg.Health.SlowStart = "round_robin", 0, 0
+	if _, err := r.Reload(cfg, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []Role{Prefill, Decode} {
+		for _, m := range r.Snapshot().Members(role) {
+			if left, why, _ := m.Ejection(); left > 0 {
+				t.Errorf("%s is ejected for %v (%s)", name(m.Backend), left, why)
+			}
+		}
+	}
+	if got := picks(r.Snapshot(), Decode, 3); got != "d1 d2 d3" {
+		t.Errorf("picked %s", got)
+	}
+}

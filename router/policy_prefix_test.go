@@ -331,6 +331,35 @@ func TestReloadsLeakNoSeats(t *testing.T) {
 	}
 }
 
+// A backend that is drained or disabled keeps what is known of its cache until it leaves the pool.
+func TestDrainKeepsThePrefixMemory(t *testing.T) {
+	r := newPrefixRouter(t, 2, 3)
+	load := func(states map[string]AdminState) {
+		cfg := poolsWith(states)
+		cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.DecodePolicy = 1<<20, "prefix", "prefix"
+		if _, err := r.Reload(cfg, 0.25, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(nil)
+	for _, role := range []Role{Prefill, Decode} {
+		prompt := want(role, text(7, 10)...)
+		had := serveNow(t, r, prompt)
+		b := named(t, r.Snapshot(), had)
+		before := r.Snapshot().Cached(prompt, b)
+		for _, state := range []AdminState{Drain, Disabled} {
+			load(map[string]AdminState{had: state})
+			if got := serveNow(t, r, want(role, text(8, 10)...)); got == had {
+				t.Fatalf("%s gets a request", had)
+			}
+			load(nil)
+			if now := r.Snapshot().Cached(prompt, b); now != before || before == 0 {
+				t.Errorf("%s after %s: %d tokens of the prompt, before %d", had, state, now, before)
+			}
+		}
+	}
+}
+
 func TestPrefixAllocatesNothing(t *testing.T) {
 	r := newPrefixRouter(t, 4, 1)
 	s, w := r.Snapshot(), want(Prefill, text(1, 300)...)

@@ -24,15 +24,15 @@ func (p *pool) remember(rt Routing, old *pool) {
 // seat gives each backend of p a seat in its table, and takes the seats of those that left back.
 // Called under router.mu when p is in force, or about to be.
 func (p *pool) seat(old *pool) {
-	for _, b := range old.backends {
-		if old.prefix != nil && (p.prefix != old.prefix || !slices.Contains(p.backends, b)) {
+	for _, b := range old.all() {
+		if old.prefix != nil && (p.prefix != old.prefix || !slices.Contains(p.all(), b)) {
 			old.prefix.Unseat(&b.cache)
 		}
 	}
 	if p.prefix == nil {
 		return
 	}
-	for _, b := range p.backends {
+	for _, b := range p.all() {
 		if !b.cache.Seated() {
 			b.resize()
 			p.prefix.Seat(&b.cache)

@@ -49,6 +49,11 @@ func (r *Router) swap(s *Snapshot, c Change) (resumed []*Backend) {
 		r.pairs.warmAll(b, r.Snapshot().pool(b.Role.partner()).all())
 	}
 	for _, p := range s.pools() {
+		if s.health.EjectAfter == 0 {
+			for _, b := range p.all() {
+				b.lift(now)
+			}
+		}
 		p.spareHalf(now)
 		p.weigh()
 		p.seat(r.Snapshot().pool(p.role))
