@@ -114,8 +114,8 @@ func TestTimesAreTheEngines(t *testing.T) {
 				wrong = append(wrong, fmt.Sprintf("%s: median %.2f ms, want %.0f", metric, got, want))
 			}
 		}
-		if r.Totals.PeakOpen != 1 {
-			t.Errorf("%d at once", r.Totals.PeakOpen)
+		if r.Totals.MostOpen != 1 {
+			t.Errorf("%d at once", r.Totals.MostOpen)
 		}
 		return wrong
 	})

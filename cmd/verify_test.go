@@ -131,6 +131,18 @@ func checkFailed(t *testing.T, not map[string]verify.Row, want map[string]string
 	}
 }
 
+// Engines that have made the whole answer before they can hear that the client left do nothing wrong.
+func TestVerifyOfEnginesThatAreQuickerThanItsClients(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, func(p, d *sim.Options, _ *config.Config) { p.TokenLatency, d.TokenLatency = -1, -1 })
+	others := slices.DeleteFunc(verify.Names(), func(name string) bool { return name == "client leaves" })
+	not, err := x.rows(t, "--skip", strings.Join(others, ","))
+	row := not["client leaves"]
+	if row.State != verify.Unknown || !strings.Contains(row.Detail, "before it can hear that a client left") || err == nil {
+		t.Errorf("%q: %s, %v", row.State, row.Detail, err)
+	}
+}
+
 func TestVerifyFindsNothingWrong(t *testing.T) {
 	t.Parallel()
 	x := deploy(t, nil)

@@ -34,17 +34,42 @@ func (r *run) clientLeaves(ctx context.Context) Row {
 	if err != nil {
 		return failed(err)
 	}
+	var stayed time.Duration
 	for i, body := range bodies {
+		came := time.Now()
 		if err := r.leave(ctx, body, i == 0); err != nil {
 			return failed(err)
 		}
+		stayed = max(stayed, time.Since(came))
 	}
 	start := time.Now()
 	now, err := r.await(ctx, r.Settle, func(now reading) bool { return now.idle() && now.free(before) })
 	if err != nil {
 		return failed(err)
 	}
-	return r.judgeLeave(now, before, float64(len(bodies)), float64(total), time.Since(start))
+	row := r.judgeLeave(now, before, float64(len(bodies)), float64(total), time.Since(start))
+	if row.State != Fail || !now.idle() || !now.free(before) || !ranOutOf(now, before) {
+		return row
+	}
+	if whole, err := r.wholeAnswer(ctx, tokens); err == nil && whole < stayed+noticed {
+		return open("decode makes an answer of %d tokens in %v, before it can hear that a client left after %v", tokens, whole.Round(time.Millisecond), stayed.Round(time.Millisecond))
+	}
+	return row
+}
+
+// noticed is how long it may take until decode aborts the request of a client that has left.
+const noticed = 500 * time.Millisecond
+
+// ranOutOf reports that decode went on to the last token of some answer.
+func ranOutOf(now, before reading) bool {
+	return since(now.decode, before.decode).value[ranOut] > 0
+}
+
+// wholeAnswer measures how long decode takes for an answer of that many tokens.
+func (r *run) wholeAnswer(ctx context.Context, tokens int) (time.Duration, error) {
+	start := time.Now()
+	_, err := r.alone(ctx, completions, with(r.greedy(completions, r.prompt(longPrompt), tokens), "ignore_eos", true))
+	return time.Since(start), err
 }
 
 // leave sends a request and leaves: after three events, or at once.
@@ -93,7 +118,7 @@ func (r *run) judgeLeave(now, before reading, clients, tokens float64, took time
 	case !now.idle():
 		return bad("%.0f s after their clients left prefill still works on %v requests and decode on %v",
 			took.Seconds(), p.value[running]+p.value[waiting], d.value[running]+d.value[waiting])
-	case d.value[ranOut] > 0:
+	case ranOutOf(now, before):
 		return bad("decode went on to the last token for %v clients that had left", d.value[ranOut])
 	case !now.free(before):
 		return bad("%.0f s after their clients left prefill holds %.2f %% more of its KV blocks than before, decode %.2f %%",

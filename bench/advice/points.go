@@ -48,12 +48,14 @@ func (s Spread) over(gpus float64) Spread {
 
 // Point is one cell: the repeats of one load on one target.
 type Point struct {
-	Target  string
-	Load    string        // as in "concurrency 8" or "4 req/s"
-	Runs    []*result.Run // the repeats
-	GPUs    float64       // 0: not known
-	Failed  float64       // share of the requests that failed
-	Latency Spread        // ms
+	Target string
+	Load   string        // as in "concurrency 8" or "4 req/s"
+	Runs   []*result.Run // the repeats
+	GPUs   float64       // 0: not known
+	Failed float64       // share of the requests that failed
+	// Unreached is how many of the runs never had as many requests open as their concurrency.
+	Unreached int
+	Latency   Spread // ms
 
 	Requests, Output, Total, Good Spread // a second; Good is 0 where no bounds were given
 }
@@ -184,6 +186,9 @@ func newPoint(target, load string, runs []*result.Run, lat Latency) Point {
 	p := Point{Target: target, Load: load, Runs: runs, GPUs: Place(runs[0]).GPUs}
 	failed, ended := 0, 0
 	for _, r := range runs {
+		if r.Unreached() {
+			p.Unreached++
+		}
 		failed += r.Totals.Failed
 		ended += r.Totals.Failed + r.Totals.Completed
 	}
@@ -208,7 +213,7 @@ const mostFailed = 0.01
 // Usable are the points that may be compared.
 func (g *Group) Usable() (points []Point, leftOut []Point) {
 	for _, p := range g.Points {
-		if p.Failed > mostFailed {
+		if p.Failed > mostFailed || p.Unreached > 0 {
 			leftOut = append(leftOut, p)
 		} else {
 			points = append(points, p)

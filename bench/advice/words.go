@@ -150,6 +150,11 @@ func (g *Group) runs() (runs []*result.Run) {
 func (g *Group) caveats(few bool) (lines []string) {
 	_, leftOut := g.Usable()
 	for _, p := range leftOut {
+		if p.Unreached > 0 {
+			open := p.Spread(func(r *result.Run) float64 { return float64(r.Totals.MostOpen) })
+			lines = append(lines, fmt.Sprintf("  left out: %s at %s, which was never reached: no more than %s requests were open at once", p.Target, p.Load, open))
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("  left out: %s at %s, where %.3g %% of the requests failed", p.Target, p.Load, p.Failed*100))
 	}
 	if g.Unsound > 0 {

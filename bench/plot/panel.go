@@ -63,6 +63,9 @@ func (p panel) axes() (*gonum.Plot, error) {
 	}{{&a.X, p.x, p.logX}, {&a.Y, p.y, p.logY}} {
 		label := centred(letters(11, false), draw.YBottom)
 		label.Rotation = axis.Label.TextStyle.Rotation
+		if axis.log {
+			axis.label += ", log scale"
+		}
 		axis.Label.Text, axis.Label.TextStyle, axis.Label.Padding = axis.label, label, px(4)
 		tick := axis.Tick.Label
 		tick.Font, tick.Handler = letters(10, false).Font, gonum.DefaultTextHandler

@@ -37,7 +37,7 @@ func loadAxis(g advice.Group) (title, label, file string, of figure) {
 		}
 	}
 	if slices.ContainsFunc(g.Points, func(p advice.Point) bool { return p.Runs[0].Config.Concurrency == 0 }) {
-		return "Requests at Once", "Requests at once", "requests", func(r *result.Run) float64 { return float64(r.Totals.PeakOpen) }
+		return "Requests at Once", "Requests at once", "requests", func(r *result.Run) float64 { return float64(r.Totals.MostOpen) }
 	}
 	return "Concurrency", "Concurrency", "concurrency", func(r *result.Run) float64 { return float64(r.Config.Concurrency) }
 }
@@ -85,6 +85,9 @@ func newPanel(g advice.Group, p panel, fx, fy figure, label func(advice.Point) s
 	for _, q := range g.Points {
 		if byTarget[q.Target] == nil {
 			targets = append(targets, q.Target)
+		}
+		if q.Unreached > 0 {
+			continue
 		}
 		one := newPoint(q, fx, fy)
 		if label != nil {
@@ -134,6 +137,13 @@ func note(g advice.Group) string {
 	text = fmt.Sprintf("%s · %s · %s · %s", g.Title(), text, r.Tool, r.Started.UTC().Format("2006-01-02"))
 	if g.Unsound > 0 {
 		text += fmt.Sprintf(" · runs left out: %d", g.Unsound)
+	}
+	unreached := 0
+	for _, p := range g.Points {
+		unreached += min(1, p.Unreached)
+	}
+	if unreached > 0 {
+		text += fmt.Sprintf(" · points left out, as their concurrency was never reached: %d", unreached)
 	}
 	return text
 }

@@ -206,3 +206,30 @@ func TestLongLogAxisBeginsAtATick(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreachedConcurrencyIsLeftOut: its figures are those of a lower one. The note says so. A logarithmic axis says what it is.
+func TestUnreachedConcurrencyIsLeftOut(t *testing.T) {
+	runs := two()
+	for _, r := range runs {
+		r.Totals.MostOpen = r.Config.Concurrency
+	}
+	runs[1].Totals.MostOpen = 7
+	g := group(t, runs...)
+	ray := Ray(g, Pareto{})
+	for _, f := range append(InferencePerf(g), ray) {
+		for _, p := range f.panels {
+			for _, l := range p.lines {
+				if l.name == "a" && len(l.points) != 1 || l.name == "b" && len(l.points) != 2 {
+					t.Errorf("%s: %s has %d points", p.title, l.name, len(l.points))
+				}
+			}
+		}
+		if !strings.Contains(f.Note, "concurrency was never reached: 1") {
+			t.Errorf("%s says %s", f.Name, f.Note)
+		}
+	}
+	svg, err := ray.SVG()
+	if err != nil || !strings.Contains(string(svg), ">TPOT Median (ms), log scale<") || !strings.Contains(string(svg), ">Concurrency<") {
+		t.Errorf("the axes are not named (%v)", err)
+	}
+}

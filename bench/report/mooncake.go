@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -86,6 +87,9 @@ func (c cell) mooncakeRow() []string {
 	}
 	if failed := c.failed(); failed > 0 {
 		success += fmt.Sprintf(" (%d failed)", failed)
+	}
+	if slices.ContainsFunc(c.runs, (*result.Run).Unreached) {
+		setting += " (concurrency never reached)"
 	}
 	if c.interrupted() {
 		success += " (interrupted)"

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"xpyd/bench/advice"
 	"xpyd/bench/plot"
 	"xpyd/bench/result"
 )
@@ -144,13 +145,32 @@ func whole(print func(*strings.Builder, []*result.Run) error) func(*strings.Buil
 
 func eachRun(print func(*strings.Builder, *result.Run) error) func(*strings.Builder, []*result.Run, Options) error {
 	return whole(func(w *strings.Builder, runs []*result.Run) error {
+		seen := map[string]int{}
 		for _, r := range runs {
+			if len(runs) > 1 {
+				w.WriteString(heading(r, seen) + "\n")
+			}
 			if err := print(w, r); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// heading says which of several runs a block is of. seen counts the runs of each target under each load.
+func heading(r *result.Run, seen map[string]int) string {
+	p := advice.Place(r)
+	text := strings.TrimSpace(p.Sweep+" "+p.Workload) + ", " + p.Target + ", " + advice.Load(r.Config)
+	if r.Unreached() {
+		text += fmt.Sprintf(" (never reached: at most %d open)", r.Totals.MostOpen)
+	}
+	seen[text]++
+	repeat := seen[text]
+	if r.Config.Cell != nil {
+		repeat = p.Repeat
+	}
+	return fmt.Sprintf("%s, repeat %d", text, repeat)
 }
 
 // unique makes names unique: a name that is taken gets a number.

@@ -328,3 +328,26 @@ func TestUnknownFormat(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBlocksOfSeveralRunsSayWhichIsWhich: each has its target, its load and its repeat. A concurrency that was never reached is marked
+// everywhere.
+func TestBlocksOfSeveralRunsSayWhichIsWhich(t *testing.T) {
+	a, b, c := saved(t, "cap"), saved(t, "cap"), saved(t, "cap")
+	c.Config.Rate, c.Config.Burstiness, c.Config.Concurrency = nil, nil, 64
+	for _, format := range []string{"vllm", "seed"} {
+		got := printed(t, format, a, b, c)
+		for _, want := range []string{"random 256/24, chat8, 30 req/s, at most 8 open, repeat 1\n", "at most 8 open, repeat 2\n", "chat8, concurrency 64 (never reached: at most 8 open), repeat 1\n"} {
+			if strings.Count(got, want) != 1 {
+				t.Errorf("%s: no %q in\n%.3000s", format, want, got)
+			}
+		}
+	}
+	for format, want := range map[string]string{"table": "64!", "mooncake": "(concurrency never reached)", "ray": "left out: chat8 at concurrency 64, which was never reached"} {
+		if got := printed(t, format, c); !strings.Contains(got, want) {
+			t.Errorf("%s: no %q in\n%s", format, want, got)
+		}
+	}
+	if notes := strings.Join(Notes(c), "\n"); !strings.Contains(notes, "concurrency 64 was never reached: no more than 8 requests were open at once") {
+		t.Errorf("the notes are\n%s", notes)
+	}
+}

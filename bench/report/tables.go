@@ -19,7 +19,7 @@ func csvTable(w *strings.Builder, runs []*result.Run) error {
 	out := csv.NewWriter(w)
 	head := []string{"started", "sweep", "target", "workload", "repeat", "gpus", "label", "url", "api", "model", "dataset", "input_len", "output_len", "num_prompts", "rate", "burstiness",
 		"concurrency", "seed", "length_by", "interrupted", "duration_s", "completed", "failed", "failures", "input_tokens", "output_tokens",
-		"cached_tokens", "requests_per_s", "good_requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "peak_events_per_s", "peak_concurrent_requests"}
+		"cached_tokens", "requests_per_s", "good_requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "peak_events_per_s", "peak_concurrent_requests", "most_open_requests"}
 	for _, metric := range result.Metrics() {
 		for _, stat := range []string{"mean", "median", "std", "min", "p90", "p99", "max"} {
 			head = append(head, metric+"_"+stat+"_ms")
@@ -64,7 +64,7 @@ func csvRow(r *result.Run) []string {
 		strconv.Itoa(planned(r)), rates, shape, strconv.Itoa(c.Concurrency), strconv.FormatUint(c.Seed, 10), r.Prompts.LengthBy,
 		strconv.FormatBool(r.Interrupted), number(float64(r.DurationUS) / 1e6), strconv.Itoa(t.Completed), strconv.Itoa(t.Failed), failures(t),
 		strconv.Itoa(t.InputTokens), strconv.Itoa(t.OutputTokens), strconv.Itoa(t.CachedTokens), number(t.RequestRate), good,
-		number(t.OutputRate), number(t.TotalRate), number(t.PeakOutput), strconv.Itoa(t.PeakOpen)}
+		number(t.OutputRate), number(t.TotalRate), number(t.PeakOutput), strconv.Itoa(t.PeakOpen), strconv.Itoa(t.MostOpen)}
 	for _, metric := range result.Metrics() {
 		s := t.MS[metric]
 		for _, x := range []float64{s.Mean, s.Median, s.Std, s.Min, s.P90, s.P99, s.Max} {
@@ -98,11 +98,15 @@ func plainTable(w *strings.Builder, runs []*result.Run) error {
 	if swept {
 		fmt.Fprint(out, "workload\trepeat\t")
 	}
+	unreached := false
 	fmt.Fprintln(out, "run\trate\tcap\tok\tfailed\treq/s\ttok/s\tTTFT p50\tp99\tTPOT p50\tp99\tITL p99\tE2EL p50\tp99\t")
 	for _, r := range runs {
 		t, limit, place := r.Totals, "-", advice.Place(r)
 		if r.Config.Concurrency > 0 {
 			limit = strconv.Itoa(r.Config.Concurrency)
+		}
+		if r.Unreached() {
+			limit, unreached = limit+"!", true
 		}
 		if swept {
 			fmt.Fprintf(out, "%s\t%d\t", place.Workload, place.Repeat)
@@ -118,5 +122,8 @@ func plainTable(w *strings.Builder, runs []*result.Run) error {
 		return fmt.Errorf("write the table: %w", err)
 	}
 	w.WriteString("times in ms\n")
+	if unreached {
+		w.WriteString("!: never reached, so the figures are those of a lower concurrency\n")
+	}
 	return nil
 }

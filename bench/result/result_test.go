@@ -48,7 +48,7 @@ func TestTotals(t *testing.T) {
 	good := 1.0
 	want := Totals{
 		Completed: 2, Failed: 1, Cut: 1, Failures: map[string]int{"cut": 1}, Short: 1, InputTokens: 30, OutputTokens: 6, CachedTokens: 8, Events: 4,
-		RequestRate: 1, OutputRate: 3, TotalRate: 18, GoodRate: &good, PeakOutput: 4, PeakOpen: 2,
+		RequestRate: 1, OutputRate: 3, TotalRate: 18, GoodRate: &good, PeakOutput: 4, PeakOpen: 2, MostOpen: 3,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("totals\n%+v, want\n%+v", got, want)
@@ -60,11 +60,28 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestPeakIsOfHalfOpenIntervals: an answer that begins when another ends does not overlap it.
-func TestPeakIsOfHalfOpenIntervals(t *testing.T) {
+// TestMostOpenIsOfHalfOpenIntervals: an answer that begins when another ends does not overlap it.
+func TestMostOpenIsOfHalfOpenIntervals(t *testing.T) {
 	r := &Run{DurationUS: 1, Records: []Record{{StartUS: 0, E2ELUS: 10}, {StartUS: 10, E2ELUS: 10}}}
-	if r.Sum(); r.Totals.PeakOpen != 1 {
-		t.Errorf("peak %d", r.Totals.PeakOpen)
+	if r.Sum(); r.Totals.MostOpen != 1 {
+		t.Errorf("%d open", r.Totals.MostOpen)
+	}
+}
+
+// TestPeakIsOfSeconds: vllm bench serve counts the answers of which a part falls into a second, from the first start on
+// (calculate_metrics in vllm/benchmarks/serve.py).
+func TestPeakIsOfSeconds(t *testing.T) {
+	const second = 1_000_000
+	r := &Run{DurationUS: 4 * second, Config: Config{Concurrency: 2}, Records: []Record{
+		{StartUS: 5 * second, E2ELUS: second / 2}, {StartUS: 5*second + second/2, E2ELUS: second/2 + 1}, // ends in the next second
+		{StartUS: 6*second + 1, E2ELUS: 1}, {StartUS: 6*second + second/2, E2ELUS: 1},
+		{StartUS: 6 * second, E2ELUS: 1, Failure: "cut"}, // no whole answer
+	}}
+	if r.Sum(); r.Totals.PeakOpen != 3 || r.Totals.MostOpen != 2 || r.Unreached() {
+		t.Errorf("peak %d, %d open", r.Totals.PeakOpen, r.Totals.MostOpen)
+	}
+	if r.Config.Concurrency = 3; !r.Unreached() {
+		t.Error("three were never open at once")
 	}
 }
 

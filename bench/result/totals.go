@@ -24,7 +24,8 @@ type Totals struct {
 	TotalRate   float64  `json:"total_tokens_per_second"`
 	GoodRate    *float64 `json:"good_requests_per_second"` // null: no bounds
 	PeakOutput  float64  `json:"peak_events_per_second"`   // in buckets of a second
-	PeakOpen    int      `json:"peak_concurrent_requests"`
+	PeakOpen    int      `json:"peak_concurrent_requests"` // in buckets of a second, as vllm bench serve counts them
+	MostOpen    int      `json:"most_open_requests"`       // at one moment
 
 	MS map[string]Stat `json:"ms"` // by metric, in milliseconds
 }
@@ -135,6 +136,7 @@ func (r *Run) Sum() {
 		}
 	}
 	t.PeakOutput, t.PeakOpen = r.peaks()
+	t.MostOpen = r.mostOpen()
 	for _, metric := range Metrics() {
 		v := r.Values(metric)
 		t.MS[metric] = Stat{Mean: v.Mean(), Median: v.Median(), Std: v.Std(), Min: v.Min(), P90: v.Percentile(90), P99: v.Percentile(99), Max: v.Max()}
@@ -172,19 +174,17 @@ func (r *Record) good(bounds map[string]float64) bool {
 	return true
 }
 
-// peaks are the most events with tokens in a second, counted from the first start, and the most
-// answers that were open at once, each from its start to its last token. Only whole answers count.
+// peaks are the most events with tokens in a second, and the most answers of which a part fell into a second. Both count
+// seconds from the first start, and whole answers only, as vllm bench serve does. So more may be counted than were ever
+// open at once, see mostOpen.
 func (r *Run) peaks() (events float64, open int) {
 	first := int64(math.MaxInt64)
-	type edge struct{ at, delta int64 }
-	var edges []edge
 	for i := range r.Records {
 		if rec := &r.Records[i]; rec.OK() {
 			first = min(first, rec.StartUS)
-			edges = append(edges, edge{rec.StartUS, 1}, edge{rec.StartUS + rec.E2ELUS, -1})
 		}
 	}
-	seconds := map[int64]int{}
+	seconds, answers := map[int64]int{}, map[int64]int{}
 	for i := range r.Records {
 		rec := &r.Records[i]
 		if !rec.OK() {
@@ -196,9 +196,33 @@ func (r *Run) peaks() (events float64, open int) {
 			at += gap
 			seconds[at/1e6]++
 		}
+		for second := (rec.StartUS - first) / 1e6; second <= (rec.StartUS+rec.E2ELUS-first)/1e6; second++ {
+			answers[second]++
+		}
 	}
 	for _, n := range seconds {
 		events = max(events, float64(n))
+	}
+	for _, n := range answers {
+		open = max(open, n)
+	}
+	return events, open
+}
+
+// Unreached reports that a closed loop never had as many requests open as it should: they were too few, or answered too
+// quickly. The figures are then those of a lower concurrency.
+func (r *Run) Unreached() bool {
+	c := r.Config
+	return c.Rate == nil && c.Ramp == nil && 0 < r.Totals.MostOpen && r.Totals.MostOpen < c.Concurrency
+}
+
+// mostOpen is the most requests that were open at one moment, each from its start to its last token or its failure.
+func (r *Run) mostOpen() (open int) {
+	type edge struct{ at, delta int64 }
+	var edges []edge
+	for i := range r.Records {
+		rec := &r.Records[i]
+		edges = append(edges, edge{rec.StartUS, 1}, edge{rec.StartUS + rec.E2ELUS, -1})
 	}
 	slices.SortFunc(edges, func(a, b edge) int {
 		if a.at != b.at {
@@ -211,5 +235,5 @@ func (r *Run) peaks() (events float64, open int) {
 		now += int(e.delta)
 		open = max(open, now)
 	}
-	return events, open
+	return open
 }
