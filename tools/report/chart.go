@@ -6,6 +6,7 @@ import (
 	"image/color"
 	"math"
 	"slices"
+	"strings"
 
 	"golang.org/x/image/font"
 	"gonum.org/v1/plot"
@@ -105,7 +106,11 @@ func (c Chart) SVG() ([]byte, error) {
 	page.FillText(letters(15, true), vg.Point{X: page.Min.X, Y: head}, c.Title)
 	note := letters(12, false)
 	note.XAlign = draw.XRight
-	page.FillText(note, vg.Point{X: page.Max.X - px(labelGap), Y: head}, c.Note)
+	said := c.Note
+	if c.Log {
+		said = strings.TrimPrefix(said+", log scale", ", ")
+	}
+	page.FillText(note, vg.Point{X: page.Max.X - px(labelGap), Y: head}, said)
 	for i, row := range legend {
 		row.draw(page, page.Max.Y-px(titleHeight)-px(legendRow)*(vg.Length(i)+0.5))
 	}

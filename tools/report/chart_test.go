@@ -70,7 +70,11 @@ func TestChartIsWellFormedAndToScale(t *testing.T) {
 	c.Log = true
 	c.Groups[0].Bars[1] = Bar{Series: "two", Value: 10, Min: 10, Max: 10}
 	c.Groups[0].Bars = append(c.Groups[0].Bars, Bar{Series: "three", Value: 100, Min: 100, Max: 100}, Bar{Series: "none"})
-	if w, _ := barWidths(t, c); len(w) != 4 || math.Abs(w[0]/w[2]-2) > 0.01 || w[1] != 0 || w[3] != 0 {
+	w, text = barWidths(t, c)
+	if !strings.Contains(text, "log scale\n") {
+		t.Errorf("the chart does not say that its scale is logarithmic:\n%s", text)
+	}
+	if len(w) != 4 || math.Abs(w[0]/w[2]-2) > 0.01 || w[1] != 0 || w[3] != 0 {
 		t.Errorf("from 10 on, bars of 1000, 10, 100 and 0 are %v wide, want 2 to 0 to 1 to 0", w)
 	}
 }
