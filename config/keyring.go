@@ -28,6 +28,7 @@ type keyEntry struct {
 	RequestsPerMinute int       `yaml:"requests_per_minute"`
 	TokensPerMinute   int       `yaml:"tokens_per_minute"`
 	Priority          bool      `yaml:"priority"`
+	CacheSalt         *bool     `yaml:"cache_salt"`
 }
 
 // keyList is the whole of keys_file.
@@ -191,7 +192,7 @@ func withoutText(text string) string {
 
 // noSuchOption refuses a name that no option of keys_file has.
 func noSuchOption(name string) string {
-	options := []string{"name", "sha256", "key_file", "models", "in_flight", "requests_per_minute", "tokens_per_minute", "priority"}
+	options := []string{"name", "sha256", "key_file", "models", "in_flight", "requests_per_minute", "tokens_per_minute", "priority", "cache_salt"}
 	all := "the options of an entry are " + strings.Join(options, ", ")
 	if !likeOption.MatchString(name) {
 		return "holds an option that does not exist; " + all
@@ -207,6 +208,10 @@ func (e *keyEntry) terms(open opener, credentials string) (limits.Terms, error) 
 	t := limits.Terms{
 		Name: e.Name, Models: e.Models, InFlight: e.InFlight,
 		RequestsPerMinute: e.RequestsPerMinute, TokensPerMinute: e.TokensPerMinute, Priority: e.Priority,
+		CacheSalt: len(e.Models) > 0, // keys with models are for several parties
+	}
+	if e.CacheSalt != nil {
+		t.CacheSalt = *e.CacheSalt
 	}
 	switch {
 	case !keyName.MatchString(e.Name):

@@ -39,7 +39,11 @@ func TestNamedKeys(t *testing.T) {
     sha256: [%q, "sha256:%s"]
     key_file: %s
     models: qwen
-`, hexOf("sk-a"), hexOf("sk-b"), hexOf("sk-b3"), clear), 0o644)
+    cache_salt: false
+  - name: team-c
+    sha256: %q
+    cache_salt: true
+`, hexOf("sk-a"), hexOf("sk-b"), hexOf("sk-b3"), clear, hexOf("sk-c")), 0o644)
 	c, err := load(t, append([]string{"--api-key=zero", "--api-key-file", lines, "--keys-file", file}, decodeFlag...), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +53,9 @@ func TestNamedKeys(t *testing.T) {
 	}
 	want := []limits.Terms{
 		{Name: "ci", Hashes: hashes("sk-ci", "sk-ci-2"), Priority: true},
-		{Name: "team-a", Hashes: hashes("sk-a"), Models: []string{"qwen", "llama-*"}, InFlight: 32, RequestsPerMinute: 600, TokensPerMinute: 200000, Priority: true},
+		{Name: "team-a", Hashes: hashes("sk-a"), Models: []string{"qwen", "llama-*"}, InFlight: 32, RequestsPerMinute: 600, TokensPerMinute: 200000, Priority: true, CacheSalt: true},
 		{Name: "team-b", Hashes: hashes("sk-b", "sk-b3", "sk-b", "sk-b2"), Models: []string{"qwen"}},
+		{Name: "team-c", Hashes: hashes("sk-c"), CacheSalt: true},
 	}
 	if fmt.Sprintf("%+v", c.Keys) != fmt.Sprintf("%+v", want) {
 		t.Errorf("named keys:\n%+v\nwant\n%+v", c.Keys, want)
@@ -63,10 +68,10 @@ func TestNamedKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := c.RereadKeys(t.Context(), NewFiles(true), nil)
-	if err != nil || !slices.Equal(again.APIKeys, []string{"zero", "sk-next"}) || len(again.Keys) != 2 {
+	if err != nil || !slices.Equal(again.APIKeys, []string{"zero", "sk-next"}) || len(again.Keys) != 3 {
 		t.Errorf("read again: %q, %d named keys, %v", again.APIKeys, len(again.Keys), err)
 	}
-	if len(c.Keys) != 3 || len(c.APIKeys) != 3 {
+	if len(c.Keys) != 4 || len(c.APIKeys) != 3 {
 		t.Error("reading again has changed the configuration that is in force")
 	}
 }

@@ -28,7 +28,7 @@ type form struct {
 const openAIFields = 1<<fieldModel | 1<<fieldMessages | 1<<fieldPrompt | 1<<fieldPromptEmbeds | 1<<fieldStream | 1<<fieldStreamOptions |
 	1<<fieldMaxTokens | 1<<fieldMaxCompletionTokens | 1<<fieldMinTokens | 1<<fieldN | 1<<fieldBestOf | 1<<fieldBeamSearch |
 	1<<fieldPromptLogprobs | 1<<fieldEcho | 1<<fieldLogprobs | 1<<fieldToolChoice | 1<<fieldPreviousResponse | 1<<fieldBackground |
-	1<<fieldXargs | 1<<fieldSamplingParams | 1<<fieldReturnTokenIDs | 1<<fieldPriority
+	1<<fieldXargs | 1<<fieldSamplingParams | 1<<fieldReturnTokenIDs | 1<<fieldPriority | 1<<fieldCacheSalt
 
 var forms = [APIs]form{
 	Chat: {
@@ -42,20 +42,20 @@ var forms = [APIs]form{
 	Messages: {
 		name: "messages", path: "/v1/messages", prompt: fieldMessages,
 		known: 1<<fieldModel | 1<<fieldMessages | 1<<fieldStream | 1<<fieldMaxTokens | 1<<fieldToolChoice | 1<<fieldXargs | 1<<fieldSamplingParams |
-			1<<fieldThinking,
+			1<<fieldThinking | 1<<fieldCacheSalt,
 		limits: []field{fieldMaxTokens}, oneToken: oneTokenMessages, unmarked: oneTokenUnmarked,
 	},
 	Responses: {
 		name: "responses", path: "/v1/responses", prompt: fieldInput,
 		known: 1<<fieldModel | 1<<fieldInput | 1<<fieldStream | 1<<fieldMaxOutputTokens | 1<<fieldToolChoice | 1<<fieldTools |
 			1<<fieldPreviousResponse | 1<<fieldBackground | 1<<fieldStore | 1<<fieldResponseMessages | 1<<fieldXargs | 1<<fieldSamplingParams |
-			1<<fieldPriority | 1<<fieldIgnoreEOS | 1<<fieldStopTokenIDs,
+			1<<fieldPriority | 1<<fieldIgnoreEOS | 1<<fieldStopTokenIDs | 1<<fieldCacheSalt,
 		limits: []field{fieldMaxOutputTokens}, oneToken: oneTokenResponses, unmarked: oneTokenResponses,
 	},
 	Generate: {
 		name: "generate", path: "/inference/v1/generate", prompt: fieldTokenIDs,
 		known: 1<<fieldModel | 1<<fieldTokenIDs | 1<<fieldStream | 1<<fieldStreamOptions | 1<<fieldReturnTokenIDs | 1<<fieldXargs | 1<<fieldSamplingParams |
-			1<<fieldPriority,
+			1<<fieldPriority | 1<<fieldCacheSalt,
 		sampling: 1<<fieldMaxTokens | 1<<fieldMinTokens | 1<<fieldN | 1<<fieldPromptLogprobs | 1<<fieldPromptLogprobIDs,
 		limits:   []field{fieldMaxTokens}, oneToken: oneTokenGenerate, unmarked: oneTokenGenerate,
 	},

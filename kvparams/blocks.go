@@ -211,6 +211,9 @@ func (r *Request) chain(chain uint64, p []byte) uint64 {
 func (r *Request) shape() uint64 {
 	b := r.s.b
 	sum := mix(uint64(r.api)+1, xxhash.Sum64(r.model))
+	if len(r.salt) > 0 {
+		sum += xxhash.Sum64(r.salt)
+	}
 	for _, m := range r.rendered {
 		if m.as == renderedShape {
 			sum += mix(xxhash.Sum64(m.name.of(b)), xxhash.Sum64(m.val.of(b)))

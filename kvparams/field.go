@@ -40,6 +40,7 @@ const (
 	fieldThinking
 	fieldIgnoreEOS
 	fieldStopTokenIDs
+	fieldCacheSalt
 	fieldClosing // no member, see mark
 	fieldCount
 )
@@ -84,7 +85,8 @@ func fieldOf(name []byte) field {
 	return typedFieldOf(name)
 }
 
-// typedFieldOf knows what only Anthropic's API and the responses API have, or what is edited only there.
+// typedFieldOf knows what only Anthropic's API and the responses API have, or what is edited only there. It also knows
+// cache_salt, which all APIs have.
 func typedFieldOf(name []byte) field {
 	switch string(name) {
 	case "store":
@@ -97,6 +99,8 @@ func typedFieldOf(name []byte) field {
 		return fieldIgnoreEOS
 	case "stop_token_ids":
 		return fieldStopTokenIDs
+	case "cache_salt":
+		return fieldCacheSalt
 	}
 	return bypassFieldOf(name)
 }
@@ -133,7 +137,7 @@ func bypassFieldOf(name []byte) field {
 func (f field) editable() bool {
 	switch f {
 	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldEcho, fieldReturnTokenIDs, fieldHidden,
-		fieldMaxOutputTokens, fieldStore, fieldResponseMessages, fieldIgnoreEOS, fieldStopTokenIDs:
+		fieldMaxOutputTokens, fieldStore, fieldResponseMessages, fieldIgnoreEOS, fieldStopTokenIDs, fieldCacheSalt:
 		return true
 	}
 	return false

@@ -37,6 +37,8 @@ func (r *Request) AppendPlain(dst Segments) Segments {
 // appendEdited appends the body with the edits applied. Unless lead is nil, lead and the pieces of
 // value become the last member, of which lead is the comma, name and colon.
 func (r *Request) appendEdited(dst Segments, edits []edit, lead []byte, value ...[]byte) Segments {
+	var own [16]edit
+	edits = r.salted(edits, own[:])
 	b, at := r.s.b, 0
 	var removed [groupCount]int
 	for _, m := range r.marks {

@@ -24,6 +24,8 @@ type Terms struct {
 	// Priority says that its requests may name a priority. It goes on to the engines, and decides in
 	// xpyd's own queue.
 	Priority bool
+	// CacheSalt keeps its prompts apart from those of others in the engines' caches, see Account.Salt.
+	CacheSalt bool
 }
 
 // Plain returns the terms of keys without a name or a limit. They are named by their places.

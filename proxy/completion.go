@@ -214,6 +214,9 @@ func (c *completion) admit() *fault.Error {
 	if err := c.s.permit(&c.use, model); err != nil {
 		return err
 	}
+	if err := c.saltPrompt(); err != nil {
+		return err
+	}
 	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes(), c.s.router.MediaTokens())
 	c.bill = billOf(&c.req)
 	return c.s.charge(&c.use, c.bill.prompt, time.Now())

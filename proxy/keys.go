@@ -84,6 +84,22 @@ func (s *Server) permit(u *limits.Use, model []byte) *fault.Error {
 	return s.limited(u.Account, &limits.Refusal{Limit: limits.Models})
 }
 
+// saltPrompt keeps the prompt apart from those of other keys in the engines' caches and in the router's memory, if its key
+// is to have that.
+func (c *completion) saltPrompt() *fault.Error {
+	if !c.use.Salted() {
+		return nil
+	}
+	own, err := c.req.OwnSalt()
+	if err != nil {
+		return fault.BadBody(err)
+	}
+	if salt := c.use.Salt(own); salt != "" {
+		c.req.Salt(salt)
+	}
+	return nil
+}
+
 // charge takes the tokens of a prompt from what its key has left.
 func (s *Server) charge(u *limits.Use, tokens int, now time.Time) *fault.Error {
 	if r := u.Charge(tokens, now); r != nil {
