@@ -53,10 +53,8 @@ func (o *Options) Validate() error {
 	if err := o.Dataset.Validate(); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.Goodput)) {
-		if !slices.Contains([]string{result.TTFT, result.TPOT, result.E2EL}, name) || !(o.Goodput[name] >= 0) {
-			return fmt.Errorf("goodput %s:%v: want ttft, tpot or e2el and a bound in ms", name, o.Goodput[name])
-		}
+	if err := CheckBounds("goodput", o.Goodput); err != nil {
+		return err
 	}
 	for _, name := range o.Metrics {
 		if !slices.Contains(result.Metrics(), name) {
@@ -99,4 +97,14 @@ func finite(x float64) *float64 {
 		return nil
 	}
 	return &x
+}
+
+// CheckBounds refuses bounds, in ms, of metrics that a single request does not have. what names them in the error.
+func CheckBounds(what string, bounds map[string]float64) error {
+	for _, name := range slices.Sorted(maps.Keys(bounds)) {
+		if !slices.Contains([]string{result.TTFT, result.TPOT, result.E2EL}, name) || !(bounds[name] >= 0) {
+			return fmt.Errorf("%s %s:%v: want ttft, tpot or e2el and a bound in ms", what, name, bounds[name])
+		}
+	}
+	return nil
 }

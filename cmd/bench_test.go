@@ -149,6 +149,8 @@ func TestBenchUsage(t *testing.T) {
 		"--file: stat /nope/x.json: no such file or directory; give one that exists":                                       {"serve", "--dataset", "sharegpt", "--file", "/nope/x.json"},
 		"load the runs: stat /nope: no such file or directory; give a directory of --out, or a file of results":            {"report", "/nope"},
 		"load the runs in " + dir + ": no file ends with .run.json":                                                        {"advise", dir},
+		`--objective "ttft": want METRIC:MILLISECONDS`:                                                                     {"advise", savedSweep, "--objective", "ttft"},
+		"objective itl:5: want ttft, tpot or e2el and a bound in ms":                                                       {"advise", savedSweep, "--objective", "itl:5"},
 		"report takes directories and files of runs, got none":                                                             {"report"},
 		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help":                              {"serve", "--burstines", "1"},
 	} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xpyd/bench"
 	"xpyd/bench/advice"
 	"xpyd/bench/result"
 	"xpyd/config"
@@ -23,14 +24,15 @@ func latencies() map[string]advice.Latency {
 }
 
 func newBenchAdviseCmd() *cobra.Command {
-	by := []string{"tpot", "ttft"}
+	by, objective := []string{"tpot", "ttft"}, []string(nil)
 	cmd := &cobra.Command{
 		Use:   "advise DIR",
 		Short: "Say which target of a sweep is best at which load",
 		Long: `advise compares the saved runs of a directory. It says which target has the most throughput (per GPU, if
 the numbers of GPUs are known and differ), and which one answers fastest up to which rate. If the repeats
 of two targets overlap, it calls neither better.`,
-		Example: "  xpyd bench advise runs-ray --by ttft",
+		Example: `  xpyd bench advise runs-ray --by ttft
+  xpyd bench advise runs-night --objective ttft:500,tpot:20`,
 		Args:    oneDirectory("advise"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var lats []advice.Latency
@@ -41,14 +43,25 @@ of two targets overlap, it calls neither better.`,
 				}
 				lats = append(lats, lat)
 			}
+			bounds, err := readBounds("objective", objective)
+			if err == nil {
+				err = bench.CheckBounds("objective", bounds)
+			}
+			if err != nil {
+				return config.UsageError{Err: err}
+			}
 			runs, err := loadRuns(args[0])
 			if err != nil {
 				return err
+			}
+			if len(bounds) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", strings.Join(advice.Objective(runs, bounds), "\n"))
 			}
 			return printAdvice(cmd.OutOrStdout(), runs, lats...)
 		},
 	}
 	cmd.Flags().StringSliceVar(&by, "by", by, "latencies to compare: tpot, ttft or chunk (the time to 16 tokens); all medians")
+	cmd.Flags().StringSliceVar(&objective, "objective", nil, "bounds in ms for the P90 of ttft, tpot and e2el, as in ttft:500,tpot:20: says which target takes the most load within them")
 	return cmd
 }
 

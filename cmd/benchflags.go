@@ -168,19 +168,19 @@ func checkUse(o bench.Options) error {
 }
 
 func (f *benchFlags) readGoodput() (err error) {
-	f.o.Goodput, err = readBounds(f.goodput)
+	f.o.Goodput, err = readBounds("goodput", f.goodput)
 	return err
 }
 
-// readBounds reads bounds such as ttft:200,tpot:50.
-func readBounds(pairs []string) (map[string]float64, error) {
+// readBounds reads the bounds of a flag, such as ttft:200,tpot:50.
+func readBounds(flag string, pairs []string) (map[string]float64, error) {
 	bounds := map[string]float64{}
 	for _, pair := range pairs {
 		for _, one := range strings.FieldsFunc(pair, func(r rune) bool { return r == ',' || r == ' ' }) {
 			name, bound, _ := strings.Cut(one, ":")
 			x, err := strconv.ParseFloat(bound, 64)
 			if err != nil {
-				return nil, fmt.Errorf("--goodput %q: want METRIC:MILLISECONDS", one)
+				return nil, fmt.Errorf("--%s %q: want METRIC:MILLISECONDS", flag, one)
 			}
 			bounds[name] = x
 		}

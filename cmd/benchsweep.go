@@ -200,7 +200,7 @@ func (f *sweepFlags) client(file *sweep.File) error {
 		file.API = c.API
 	}
 	if len(b.goodput) > 0 {
-		bounds, err := readBounds(b.goodput)
+		bounds, err := readBounds("goodput", b.goodput)
 		if err != nil {
 			return err
 		}

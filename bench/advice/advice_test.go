@@ -98,6 +98,28 @@ func TestWithinTheSpreadNobodyWins(t *testing.T) {
 	}
 }
 
+// TestObjective: the most load at which the P90 of both metrics keeps its bound, in the median of the repeats.
+func TestObjective(t *testing.T) {
+	within := func(target string, gpus float64, concurrency, repeat int, rate, ttft, tpot float64) *result.Run {
+		r := measured(target, gpus, concurrency, repeat, rate, tpot)
+		r.Totals.MS[result.TTFT], r.Totals.MS[result.TPOT] = result.Stat{P90: ttft}, result.Stat{Median: tpot, Max: tpot, P90: tpot}
+		return r
+	}
+	runs := []*result.Run{
+		within("3P2D", 5, 4, 1, 4, 200, 10), within("3P2D", 5, 8, 1, 9, 490, 19), within("3P2D", 5, 8, 2, 9, 500, 20), within("3P2D", 5, 8, 3, 9, 900, 21), within("3P2D", 5, 16, 1, 12, 700, 22),
+		within("2P3D", 5, 4, 1, 4, 450, 9), within("2P3D", 5, 8, 1, 8, 501, 9), within("whole", 5, 4, 1, 5, 100, 30),
+	}
+	bounds := map[string]float64{result.TTFT: 500, result.TPOT: 20}
+	const want = "s mixed, closed loop, P90 within TPOT 20 ms and TTFT 500 ms: 3P2D up to 9 req/s (concurrency 8); 2P3D up to 4 req/s (concurrency 4); whole at no load that was measured"
+	if got := Objective(runs, bounds); len(got) != 1 || got[0] != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	runs = append(runs, within("small", 1, 4, 1, 2, 450, 9))
+	if got := Objective(runs, bounds)[0]; !strings.Contains(got, ": small up to 2 req/s, 2 a GPU (concurrency 4); 3P2D up to 9 req/s, 1.8 a GPU (concurrency 8); ") {
+		t.Error(got)
+	}
+}
+
 // TestGPUsCount: with twice the GPUs and less than twice the throughput a target is worse.
 func TestGPUsCount(t *testing.T) {
 	runs := []*result.Run{measured("small", 1, 1, 1, 2, 5), measured("small", 1, 8, 1, 4, 9), measured("big", 2, 1, 1, 2, 5), measured("big", 2, 8, 1, 6, 9)}

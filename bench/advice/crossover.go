@@ -30,10 +30,10 @@ func Crossovers(runs []*result.Run, lat Latency) []Crossover {
 	for _, g := range Groups(runs, lat) {
 		points, _ := g.Usable()
 		c := Crossover{Group: g, Unit: "req/s"}
-		if perGPU(points) {
+		if gpusDiffer(points) {
 			c.Unit = "req/s a GPU"
 		}
-		curves := newCurves(points, perGPU(points))
+		curves := newCurves(points, gpusDiffer(points))
 		if len(curves) < 2 {
 			continue
 		}

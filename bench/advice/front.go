@@ -22,7 +22,7 @@ func Pareto(runs []*result.Run, lat Latency) []Front {
 		points, _ := g.Usable()
 		f := Front{Group: g, Unit: "tok/s"}
 		rate := func(p Point) float64 { return p.Output.Median }
-		if perGPU(points) {
+		if gpusDiffer(points) {
 			f.Unit = "tok/s a GPU"
 			rate = func(p Point) float64 { return p.Output.Median / p.GPUs }
 		}

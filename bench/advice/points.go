@@ -222,9 +222,9 @@ func (g *Group) Usable() (points []Point, leftOut []Point) {
 	return points, leftOut
 }
 
-// perGPU says whether throughput must be compared per GPU: every target says how many GPUs it has,
+// gpusDiffer says whether throughput must be compared per GPU: every target says how many GPUs it has,
 // and the numbers differ.
-func perGPU(points []Point) bool {
+func gpusDiffer(points []Point) bool {
 	differ := false
 	for _, p := range points {
 		if p.GPUs == 0 {

@@ -38,7 +38,7 @@ func newBest(g Group, points []Point) Best {
 		rate = func(p Point) Spread { return p.Good }
 	}
 	figure := rate
-	if perGPU(points) {
+	if gpusDiffer(points) {
 		b.Unit += ", a GPU"
 		figure = func(p Point) Spread { return rate(p).over(p.GPUs) }
 	}
