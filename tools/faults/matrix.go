@@ -170,7 +170,7 @@ func edgeRows() []row {
 	}, {
 		id: "T28", what: "too long between P's answer and D: the old handle is not sent, a new round is",
 		tests: []string{"TestHandleThatWaitedTooLongIsReplaced",
-			"TestHandleOlderThanItsLeaseIsNotSent"},
+			"TestHandleOlderThanItsLeaseIsNotSent", "TestLeaseBeginsWithTheFirstByteOfAnAnswer"},
 		choice: true,
 	}, {
 		id: "T29", what: "one P and one D cannot exchange blocks: the pair is banned, neither of them",
