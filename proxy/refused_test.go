@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/sim"
 )
@@ -45,6 +46,23 @@ func TestToolsThatPrefillRefusesGoToDecode(t *testing.T) {
 			r.expectNothingHeld()
 		})
 	}
+}
+
+// Where the legs begin together, P may refuse while D waits for its blocks.
+func TestToolsThatPrefillRefusesBesideDecode(t *testing.T) {
+	dialect, _ := kvparams.Lookup("mooncake")
+	r := newRig(t, rigOptions{engine: onlyDecodeCalls, dialect: dialect})
+	for i := range 3 {
+		c := call{chat: true, prompt: prompt, tokens: 4, more: offered}
+		a := r.call(c)
+		if a.status != http.StatusOK || a.header.Get("X-Xpyd-Reason") != "prefill_refused" {
+			t.Fatalf("request %d: %d %s %s", i+1, a.status, a.header.Get("X-Xpyd-Reason"), a.body)
+		}
+		if n := r.metric(`xpyd_leg_requests_total{backend="` + r.prefill[0].URL() + `",leg="prefill"`); n != 1 {
+			t.Errorf("%v prefill legs after %d requests, want 1", n, i+1)
+		}
+	}
+	r.expectNothingHeld()
 }
 
 func TestToolsGoToThePrefillThatTakesThem(t *testing.T) {

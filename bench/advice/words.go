@@ -151,7 +151,7 @@ func (g *Group) caveats(few bool) (lines []string) {
 	_, leftOut := g.Usable()
 	for _, p := range leftOut {
 		if p.Unreached > 0 {
-			open := p.Spread(func(r *result.Run) float64 { return float64(r.Totals.MostOpen) })
+			open := p.Spread(func(r *result.Run) float64 { return float64(r.Totals.Open()) })
 			lines = append(lines, fmt.Sprintf("  left out: %s at %s, which was never reached: no more than %s requests were open at once", p.Target, p.Load, open))
 			continue
 		}

@@ -37,7 +37,7 @@ func loadAxis(g advice.Group) (title, label, file string, of figure) {
 		}
 	}
 	if slices.ContainsFunc(g.Points, func(p advice.Point) bool { return p.Runs[0].Config.Concurrency == 0 }) {
-		return "Requests at Once", "Requests at once", "requests", func(r *result.Run) float64 { return float64(r.Totals.MostOpen) }
+		return "Requests at Once", "Requests at once", "requests", func(r *result.Run) float64 { return float64(r.Totals.Open()) }
 	}
 	return "Concurrency", "Concurrency", "concurrency", func(r *result.Run) float64 { return float64(r.Config.Concurrency) }
 }

@@ -69,7 +69,7 @@ func Notes(r *result.Run) []string {
 	late := r.Values(result.Lateness)
 	add(true, "the tool's own lateness (ms): median %.2f, P99 %.2f, max %.2f; it woke up within %.2f in 99 %% of cases; seed %d",
 		late.Median(), late.Percentile(99), late.Max(), float64(r.WakeP99US)/1000, r.Config.Seed)
-	add(r.Unreached(), "concurrency %d was never reached: no more than %d requests were open at once; send more of them, or longer ones", r.Config.Concurrency, t.MostOpen)
+	add(r.Unreached(), "concurrency %d was never reached: no more than %d requests were open at once; send more of them, or longer ones", r.Config.Concurrency, t.Open())
 	add(r.Interrupted, "interrupted: %d requests were broken off, and %d never sent", t.Cut, r.Unsent)
 	add(!r.Interrupted && r.Unsent > 0, "%d requests of the plan were not sent before the duration was over", r.Unsent)
 	add(r.Prompts.LengthBy == dataset.ByBytes, "the server does not count tokens at /tokenize: prompts have %d bytes for each token asked for", dataset.BytesPerToken)

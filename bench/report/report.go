@@ -163,7 +163,7 @@ func heading(r *result.Run, seen map[string]int) string {
 	p := advice.Place(r)
 	text := strings.TrimSpace(p.Sweep+" "+p.Workload) + ", " + p.Target + ", " + advice.Load(r.Config)
 	if r.Unreached() {
-		text += fmt.Sprintf(" (never reached: at most %d open)", r.Totals.MostOpen)
+		text += fmt.Sprintf(" (never reached: at most %d open)", r.Totals.Open())
 	}
 	seen[text]++
 	repeat := seen[text]

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -212,9 +213,13 @@ func (r *Run) peaks() (events float64, open int) {
 // Unreached reports that a closed loop never had as many requests open as it should: they were too few, or answered too
 // quickly. The figures are then those of a lower concurrency.
 func (r *Run) Unreached() bool {
-	c := r.Config
-	return c.Rate == nil && c.Ramp == nil && 0 < r.Totals.MostOpen && r.Totals.MostOpen < c.Concurrency
+	c, open := r.Config, r.Totals.Open()
+	return c.Rate == nil && c.Ramp == nil && 0 < open && open < c.Concurrency
 }
+
+// Open is how many requests were open at once, at most. Of a run of another tool, only its own count may be known. It is 0
+// if there is none.
+func (t *Totals) Open() int { return cmp.Or(t.MostOpen, t.PeakOpen) }
 
 // mostOpen is the most requests that were open at one moment, each from its start to its last token or its failure.
 func (r *Run) mostOpen() (open int) {
