@@ -226,13 +226,14 @@ func (c *checker) servesModels(b *router.Backend, auth string) bool {
 // modelsEvery is the greatest age of the list of an engine that is up, as adapters come and go.
 const modelsEvery = 30 * time.Second
 
-// listModels reads the list again once it is that old. If the read fails, the old list stays.
+// listModels reads the list again once it is that old, or after ModelMissed. If the read fails, the old list stays.
 func (c *checker) listModels(b *router.Backend, auth string) {
 	e := c.s.get(b)
 	if e == nil {
 		return
 	}
-	if list := e.models.Load(); list != nil && time.Since(list.at) >= modelsEvery {
+	if list := e.models.Load(); list != nil && (e.unlisted.Load() || time.Since(list.at) >= modelsEvery) {
+		e.unlisted.Store(false)
 		c.servesModels(b, auth)
 		c.ranksStand(b, auth)
 		e.outdated.Store(true)

@@ -49,25 +49,10 @@ func modelID(raw json.RawMessage) string {
 	return m.ID
 }
 
-// intersect keeps the entries of a whose id is in b too.
-func intersect(a, b []json.RawMessage) []json.RawMessage {
-	ids := map[string]bool{}
-	for _, m := range b {
-		ids[modelID(m)] = true
-	}
-	both := []json.RawMessage{}
-	for _, m := range a {
-		if ids[modelID(m)] {
-			both = append(both, m)
-		}
-	}
-	return both
-}
-
-// addModels adds to the list of one backend the models that only others of the pool serve.
-func (s *Set) addModels(role router.Role, list []json.RawMessage) []json.RawMessage {
+// addModels adds to the list of one decode backend the models that only others serve.
+func (s *Set) addModels(list []json.RawMessage) []json.RawMessage {
 	snap := s.cfg.Router.Snapshot()
-	if !snap.Mixed(role) {
+	if !snap.Mixed(router.Decode) {
 		return list
 	}
 	list = slices.Clip(list) // others make their answers of it too
@@ -75,7 +60,7 @@ func (s *Set) addModels(role router.Role, list []json.RawMessage) []json.RawMess
 	for _, m := range list {
 		listed[modelID(m)] = true
 	}
-	for _, b := range snap.Backends(role) {
+	for _, b := range snap.Backends(router.Decode) {
 		e := s.get(b)
 		if e == nil || e.models.Load() == nil || b.State() == router.Down {
 			continue
@@ -131,6 +116,19 @@ func firstModels(ids []string) []string {
 		return append(ids[:maxModelsLogged:maxModelsLogged], fmt.Sprintf("%d more", more))
 	}
 	return ids
+}
+
+// relistAfter is the least age of a list that ModelMissed has read again.
+const relistAfter = 2 * time.Second
+
+// ModelMissed has the lists of models read again, because no engine for the model of a request was found. An adapter may
+// have been loaded or unloaded since the lists were read.
+func (s *Set) ModelMissed() {
+	for _, e := range s.all() {
+		if list := e.models.Load(); list != nil && time.Since(list.at) >= relistAfter && !e.unlisted.Swap(true) {
+			signal(e.wake)
+		}
+	}
 }
 
 // Relist makes the next check of b read its list of models again.

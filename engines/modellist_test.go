@@ -33,9 +33,9 @@ func TestAnswersOfModelsShareNoMemory(t *testing.T) {
 	}
 	known := lists(0, "a", "b", "c")
 	lists(1, "d")
-	first := s.addModels(router.Decode, known.Data)
+	first := s.addModels(known.Data)
 	lists(1, "e")
-	second := s.addModels(router.Decode, known.Data)
+	second := s.addModels(known.Data)
 	if got, want := fmt.Sprintf("%s %s", first, second), `[{"id":"a"} {"id":"b"} {"id":"c"} {"id":"d"}] [{"id":"a"} {"id":"b"} {"id":"c"} {"id":"e"}]`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -29,13 +29,9 @@ const (
 var (
 	ErrKeyRefused   = errors.New("the engines refuse the API key")
 	ErrUnusableList = errors.New("a backend's model list cannot be used")
+	ErrNoList       = errors.New("no decode backend answers /v1/models")
 	errListPanic    = errors.New("panic")
 )
-
-// NoListError means that no backend of a pool has answered.
-type NoListError struct{ Role router.Role }
-
-func (e NoListError) Error() string { return "no " + e.Role.String() + " backend answers /v1/models" }
 
 // modelKey is the hash of the Authorization that the backends are shown. It is zero if all clients
 // get the same answer.
@@ -93,8 +89,8 @@ func (m *Models) Kept() int {
 	return len(m.by)
 }
 
-// Ask returns the answer for a client that shows auth. The answer lists the models that both pools
-// serve. It may not be ready when Ask returns. The caller must call Left once.
+// Ask returns the answer for a client that shows auth. The answer lists the models that decode
+// engines serve. It may not be ready when Ask returns. The caller must call Left once.
 func (m *Models) Ask(auth string) *ModelsAnswer {
 	s := m.set
 	var key modelKey
@@ -179,43 +175,30 @@ func (a *ModelsAnswer) Left() {
 	}
 }
 
-// askModels makes the answer. auth is shown to the backends if the checks know of no list.
+// askModels makes the answer: what decode engines list, because the others serve nothing alone. auth is shown to them if
+// the checks know of no list.
 func (s *Set) askModels(ctx context.Context, auth string) ([]byte, error) {
-	decode, err := s.poolModels(ctx, router.Decode, auth)
+	list, err := s.decodeModels(ctx, auth)
 	if err != nil {
 		return nil, err
 	}
-	if len(s.cfg.Router.Snapshot().Backends(router.Prefill)) > 0 {
-		prefill, err := s.poolModels(ctx, router.Prefill, auth)
-		switch {
-		case err == nil:
-			decode = intersect(decode, prefill)
-		case !s.cfg.DecodeOnly:
-			return nil, err
-		}
-	}
-	body, jsonErr := json.Marshal(modelList{Object: "list", Data: decode})
+	body, jsonErr := json.Marshal(modelList{Object: "list", Data: list})
 	if jsonErr != nil {
 		return nil, ErrUnusableList
 	}
 	return body, nil
 }
 
-// modelsForAll reports that no pool needs a client's key for its list of models.
+// modelsForAll reports that the decode pool needs no client's key for its list of models.
 func (s *Set) modelsForAll() bool {
-	snap := s.cfg.Router.Snapshot()
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		if list, up := s.knownModels(snap, role); list == nil && len(up) > 0 {
-			return false
-		}
-	}
-	return true
+	list, up := s.knownModels(s.cfg.Router.Snapshot())
+	return list != nil || len(up) == 0
 }
 
-// knownModels returns the backends of the pool that are not down, and the list that the checks read
-// from one of them. list is nil if they read none.
-func (s *Set) knownModels(snap *router.Snapshot, role router.Role) (list *modelList, up []*router.Backend) {
-	for _, b := range snap.Backends(role) {
+// knownModels returns the decode backends that are not down, and the list that the checks read from one of them. list is
+// nil if they read none.
+func (s *Set) knownModels(snap *router.Snapshot) (list *modelList, up []*router.Backend) {
+	for _, b := range snap.Backends(router.Decode) {
 		if b.State() == router.Down {
 			continue
 		}
@@ -227,21 +210,21 @@ func (s *Set) knownModels(snap *router.Snapshot, role router.Role) (list *modelL
 	return list, up
 }
 
-// poolModels returns what the checks know of the pool. If they know nothing, it returns the list of
-// the first of its backends that answers. Either way it adds what other backends are known to serve.
-func (s *Set) poolModels(ctx context.Context, role router.Role, auth string) ([]json.RawMessage, error) {
-	known, up := s.knownModels(s.cfg.Router.Snapshot(), role)
+// decodeModels returns what the checks know of the decode pool. If they know nothing, it returns the list of the first of
+// its backends that answers. Either way it adds what other backends are known to serve.
+func (s *Set) decodeModels(ctx context.Context, auth string) ([]json.RawMessage, error) {
+	known, up := s.knownModels(s.cfg.Router.Snapshot())
 	if known != nil {
-		return s.addModels(role, known.Data), nil
+		return s.addModels(known.Data), nil
 	}
 	list, refused := s.firstList(ctx, up, auth)
 	switch {
 	case list != nil:
-		return s.addModels(role, list.Data), nil
+		return s.addModels(list.Data), nil
 	case refused && s.cfg.Auth == "":
 		return nil, ErrKeyRefused
 	}
-	return nil, NoListError{role}
+	return nil, ErrNoList
 }
 
 // firstList asks a few backends at a time, from a random place in the pool on, until one has given

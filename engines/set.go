@@ -103,6 +103,7 @@ type engine struct {
 	asked    time.Time                     // when they last did; guarded by asking
 	vitality vitality
 	releases *handoff.Places
+	unlisted atomic.Bool                     // its list of models is to be read again
 	wake     chan struct{}                   // its check is due at once; capacity 1
 	failed   chan struct{}                   // a leg on it has failed; capacity 1
 	removed  atomic.Bool                     // by a reload

@@ -51,10 +51,10 @@ func (s *Server) PassChecks(url string) {
 	}
 }
 
-// ForgetModels replaces the engines' lists by old and wrong ones.
-func (s *Server) ForgetModels() {
+// BelieveModels replaces the engines' lists by old ones of these models.
+func (s *Server) BelieveModels(models ...string) {
 	for _, b := range s.engines.Backends() {
-		b.SetModels([]string{"gone"})
+		b.SetModels(models)
 		s.engines.Relist(b)
 	}
 }

@@ -11,10 +11,9 @@ import (
 	"xpyd/fault"
 	"xpyd/limits"
 	"xpyd/netio"
-	"xpyd/router"
 )
 
-// serveModels answers with the models that both pools serve and that the key may use.
+// serveModels answers with the models that decode engines serve and that the key may use.
 func (s *Server) serveModels(ctx *fasthttp.RequestCtx, of *limits.Account) {
 	a := s.engines.Models.Ask(string(ctx.Request.Header.Peek("Authorization")))
 	body, err := s.awaitModels(ctx.Conn().(*netio.Conn), a)
@@ -71,16 +70,11 @@ func (s *Server) awaitModels(conn *netio.Conn, a *engines.ModelsAnswer) ([]byte,
 // modelsResult returns a ready answer as its clients get it.
 func modelsResult(a *engines.ModelsAnswer) ([]byte, *fault.Error) {
 	body, err := a.Result()
-	var none engines.NoListError
 	switch {
 	case err == nil:
 		return body, nil
-	case errors.As(err, &none):
-		e := fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodeDecodeUnavailable, "", none.Error()).After(1)
-		if none.Role == router.Prefill {
-			e.Code = fault.CodePrefillUnavailable
-		}
-		return nil, e
+	case errors.Is(err, engines.ErrNoList):
+		return nil, fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodeDecodeUnavailable, "", err.Error()).After(1)
 	case errors.Is(err, engines.ErrKeyRefused):
 		e := fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", err.Error())
 		e.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}

@@ -150,7 +150,7 @@ func TestSessionsKeepTheirEngines(t *testing.T) {
 // The engines' lists are read again while they are up.
 func TestModelsAreListedAnew(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) { c.Health.Interval = time.Millisecond }})
-	r.server.ForgetModels()
+	r.server.BelieveModels("gone")
 	r.await("listed anew", func() bool { return r.server.ModelsKnown() })
 }
 
@@ -225,5 +225,48 @@ func TestModelOnDecodeOnlyWithoutSplits(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, engine: byName("a", "b"), router: func(c *router.Config) { c.PD.Mode = router.PDNever }})
 	if a := r.ask("b"); a.status != 200 || pathOf(a) != "decode_only pd_never" {
 		t.Errorf("%d %s by %s", a.status, a.body, pathOf(a))
+	}
+}
+
+// An adapter that was loaded on some engines, or unloaded on some, is looked for at the first 404, and not when the lists
+// are due again.
+func TestModelsAreListedAnewAfterA404(t *testing.T) {
+	for name, knows := range map[string][]string{"loaded": {"a"}, "unloaded": {"a", "sim"}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: byName("a", "sim"), router: func(c *router.Config) {
+				c.Health.Interval, c.Health.SuspectInterval = time.Hour, time.Hour
+			}})
+			r.server.BelieveModels(knows...)
+			r.await("found", func() bool { return r.ask("sim").status == 200 && r.ask("a").status == 200 })
+			for range 8 {
+				if a, b := r.ask("a"), r.ask("sim"); a.status != 200 || b.status != 200 {
+					t.Fatalf("%d %s, %d %s", a.status, a.body, b.status, b.body)
+				}
+			}
+		})
+	}
+}
+
+// A model that only prefill engines list is refused before any of them computes.
+func TestModelOnPrefillOnly(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2, engine: byName("a", "b")})
+	if a := r.ask("b"); a.status != 404 || a.code() != "model_not_found" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if n := len(legs(r.prefill, "prefill")); n > 0 {
+		t.Errorf("%d prefills", n)
+	}
+}
+
+// The list of models has what decode engines serve, whatever prefill engines list.
+func TestModelsThatAreListed(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: func(o *sim.Options) {
+		o.Model = map[string]string{"prefill-0": "a", "prefill-1": "p", "decode-0": "a", "decode-1": "d"}[o.Name]
+	}})
+	a := r.send("GET", "/v1/models", "")
+	for model, want := range map[string]int{"a": 1, "d": 1, "p": 0} {
+		if n := strings.Count(a.body, `"id":"`+model+`"`); n != want {
+			t.Errorf("%s is listed %d times, want %d: %s", model, n, want, a.body)
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"xpyd/fault"
 	"xpyd/kvparams"
 	"xpyd/router"
@@ -16,6 +18,9 @@ func (c *completion) plan() *fault.Error {
 	c.s.router.Admitted()
 	alone := c.snap.StandAlone(c.req.Model())
 	switch bypass := fault.Bypassed(c.req.Bypass()); {
+	case c.snap.RoleOf(c.req.Model()) == router.Prefill:
+		c.s.engines.ModelMissed()
+		return fault.NewError(fasthttp.StatusNotFound, fault.CodeModelNotFound, "model", "no decode engine serves this model")
 	case !c.snap.Pooled(router.Prefill) && alone:
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoPool
 	case bypass != fault.ReasonNone && !alone:

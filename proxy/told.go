@@ -24,6 +24,9 @@ func (s *Server) refused(l fault.Leg, status int) fault.Fault {
 // The answer is in x, and body is its body. The client gets b's own error if it may see that. asked
 // is how long the backend wants to be left alone.
 func (s *Server) tellRefusal(f fault.Fault, id string, b *router.Backend, x *upstream.Exchange, body []byte) (told *fault.Error, asked time.Duration) {
+	if f.Status == fasthttp.StatusNotFound {
+		s.engines.ModelMissed() // the next request for an adapter that was loaded or unloaded finds it
+	}
 	c := fault.Classify(f).Code
 	switch {
 	case f.Cause == fault.Auth:
