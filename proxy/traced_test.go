@@ -306,17 +306,17 @@ func TestOutcomeOfALegThatNobodyFailed(t *testing.T) {
 	mooncake, _ := kvparams.Lookup("mooncake")
 	for name, tt := range map[string]struct {
 		rig   rigOptions
-		fault sim.Fault // of the decode engines
+		plays sim.Fault // of the decode engines
 		ask   func(r *rig, b *barrier)
 		leg   fault.Leg
 		want  router.Outcome
 	}{
 		"the other leg failed": {
-			rig: rigOptions{dialect: mooncake, decode: 2}, fault: sim.Fault{Kind: sim.FaultStatus, Value: 500}, leg: fault.Prefill, want: router.NoVerdict,
+			rig: rigOptions{dialect: mooncake, decode: 2}, plays: sim.Fault{Kind: sim.FaultStatus, Value: 500}, leg: fault.Prefill, want: router.NoVerdict,
 			ask: func(r *rig, _ *barrier) { r.call(forms(prompt+"[[P:delay=5s]]", 3)[0]) },
 		},
 		"a deadline": {
-			fault: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.NoVerdict,
+			plays: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.NoVerdict,
 			ask: func(r *rig, b *barrier) {
 				b.open()
 				r.call(forms(prompt, 3)[0], "X-Request-Timeout", "1")
@@ -324,7 +324,7 @@ func TestOutcomeOfALegThatNobodyFailed(t *testing.T) {
 		},
 		"the end of the process": {
 			rig:   rigOptions{config: func(c *proxy.Config) { c.Timeouts.Drain = 50 * time.Millisecond }},
-			fault: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.NoVerdict,
+			plays: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.NoVerdict,
 			ask: func(r *rig, b *barrier) {
 				got := r.start(forms(prompt, 3)[0])
 				r.reached(b)
@@ -336,7 +336,7 @@ func TestOutcomeOfALegThatNobodyFailed(t *testing.T) {
 			},
 		},
 		"the client": {
-			fault: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.ClientGone,
+			plays: sim.Fault{Kind: sim.FaultHang}, leg: fault.Decode, want: router.ClientGone,
 			ask: func(r *rig, b *barrier) {
 				conn := r.dialRaw()
 				_, _ = io.WriteString(conn, raw(forms(prompt, 3)[0], "leaver"))
@@ -353,7 +353,7 @@ func TestOutcomeOfALegThatNobodyFailed(t *testing.T) {
 			r := newRig(t, traced(c, tt.rig))
 			t.Cleanup(b.open)
 			for _, d := range r.decode {
-				if err := d.SetFault(tt.fault); err != nil {
+				if err := d.SetFault(tt.plays); err != nil {
 					t.Fatal(err)
 				}
 			}
