@@ -25,6 +25,7 @@ type Framing struct {
 	length  int64       // of the body, still to come
 	chunks  BodyDecoder // while it is chunked
 	cr      bool        // the last byte of a head was CR
+	head    int         // bytes of the head that have come, while it is not complete
 	seen    int         // bytes of the line that have come
 	line    [maxFramingField]byte
 }
@@ -131,6 +132,7 @@ func (f *Framing) stepHead(p []byte) (n int, ok bool) {
 	if end < 0 {
 		f.keep(part)
 		f.cr = cr >= 0
+		f.head += len(p)
 		return len(p), true
 	}
 	line := part
@@ -142,6 +144,9 @@ func (f *Framing) stepHead(p []byte) (n int, ok bool) {
 	}
 	f.endLine(line)
 	f.cr, f.seen = false, 0
+	if f.head += end + 1; !f.inHead {
+		f.head = 0
+	}
 	return end + 1, true
 }
 

@@ -71,8 +71,9 @@ type Conn struct {
 
 	idle     atomic.Int64 // since when it waits for the next request, on the clock of ln; 0 if it does not, or evicted
 	framing  Framing      // of what the client sends
-	balanced bool         // a balancer made the connection
-	begun    bool         // what comes before HTTP has been read
+	longer   longer
+	balanced bool // a balancer made the connection
+	begun    bool // what comes before HTTP has been read
 
 	counted bool // under the cap of its address
 	left    bool // Close was called, so it takes no place
@@ -313,12 +314,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
+	if n := c.longer.again(p); n > 0 {
+		return n, nil
+	}
 	body, since := c.framing.inBody(), int64(0)
 	if c.framing.between() {
 		since = c.ln.now()
 		c.idle.Store(since)
 	}
 	n, err := c.framing.Read(&c.Socket, p)
+	c.longer.keep(p[:n], c.framing.head)
 	if since > 0 && !c.idle.CompareAndSwap(since, 0) {
 		return 0, io.EOF // evicted
 	}
@@ -366,6 +371,9 @@ func (c *Conn) unsecured(err error) {
 // Close closes the connection and gives back its place under the cap, once. If the client may still be
 // sending, Close first waits until it has finished, see Lingering.
 func (c *Conn) Close() error {
+	if take := c.longer.take; take != nil && take(c) {
+		return nil
+	}
 	c.closed.Do(func() {
 		if c.unread.Load() && c.ln.terms.Lingering != nil {
 			c.ln.terms.Lingering.drain(c)

@@ -112,7 +112,7 @@ func TestKeptConnectionOutlastsTheWriteStall(t *testing.T) {
 	}{
 		{"expects", head + "\r\nExpect: 100-continue\r\n\r\n", body, []int{100, 200}},
 		{"malformed", "GET /livez HTTP/1.1\r\nHost: x\r\nX A: 1\r\n\r\n", "", []int{400}},
-		{"long head", "GET /livez HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 16<<10) + "\r\n\r\n", "", []int{431}},
+		{"long head", "GET /livez HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 40<<10) + "\r\n\r\n", "", []int{431}},
 	}
 	conns, readers := make([]net.Conn, len(cases)), make([]*bufio.Reader, len(cases))
 	for i := range cases {

@@ -75,7 +75,7 @@ func newGateServer(options gateOptions) *gateServer {
 		MaxRequestBodySize:           1,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
-		ReadBufferSize:               12 << 10,
+		ReadBufferSize:               32 << 10,
 		ReadTimeout:                  options.readTimeout,
 		IdleTimeout:                  options.readTimeout,
 		ReduceMemoryUsage:            true,

@@ -17,14 +17,18 @@ import (
 	"xpyd/netio"
 )
 
-// clientReadBuffer is the limit of a request head in bytes. A larger one gets a 431.
-const clientReadBuffer = 12 << 10
+// clientReadBuffer is the buffer of a connection in bytes, which fasthttp holds as long as an answer lasts. A connection
+// with a larger head moves to a server whose buffers are longReadBuffer. A head beyond that gets a 431.
+const (
+	clientReadBuffer = 12 << 10
+	longReadBuffer   = 32 << 10
+)
 
 // clientWriteBuffer has room for an answer's head with a short body, or with the first events.
 // A larger answer takes a second write. An open stream holds this buffer.
 const clientWriteBuffer = 3 << 9
 
-func (s *Server) newHTTP() *fasthttp.Server {
+func (s *Server) newHTTP(readBuffer int) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:        s.handle,
 		ErrorHandler:   s.frameError,
@@ -37,7 +41,7 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
 		NoDefaultContentType:         true,
-		ReadBufferSize:               clientReadBuffer,
+		ReadBufferSize:               readBuffer,
 		WriteBufferSize:              clientWriteBuffer,
 		ReadTimeout:                  s.cfg.Timeouts.Header,
 		IdleTimeout:                  s.cfg.Timeouts.Idle,
@@ -71,18 +75,20 @@ func (s *Server) Serve(ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	p := &port{Listener: l, ended: make(chan struct{})}
+	p := &port{Listener: l, rooms: netio.NewRooms(l.Addr()), ended: make(chan struct{})}
 	s.accepting.Store(p)
 	defer close(p.ended)
 	if s.drain.Err() != nil || s.retiring.Load() { // Shutdown or Retire came first
 		return l.Close()
 	}
+	go func() { _ = s.roomy.Serve(p.rooms) }() // it ends with the listener
 	return s.http.Serve(l)
 }
 
 // port is the listener that accepts clients.
 type port struct {
 	*netio.Listener
+	rooms *netio.Rooms
 	ended chan struct{} // closed when the last Accept has returned
 }
 
@@ -100,9 +106,13 @@ func (s *Server) Turns(ctx context.Context) error {
 
 // frameError answers a request that fasthttp could not read.
 func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
+	conn, ok := ctx.Conn().(*netio.Conn)
 	refusal := fault.OfGate(gate.FrameError(err))
+	if ok && refusal.Status == fasthttp.StatusRequestHeaderFieldsTooLarge && conn.Move(s.accepting.Load().rooms) {
+		return
+	}
 	s.refuse(ctx, refusal)
-	if conn, ok := ctx.Conn().(*netio.Conn); ok && refusal.Status != fasthttp.StatusRequestTimeout {
+	if ok && refusal.Status != fasthttp.StatusRequestTimeout {
 		conn.LeaveUnread() // the head is not valid, so what follows it is not read
 	}
 }
@@ -206,7 +216,9 @@ func (s *Server) Shutdown() error { return s.stopOnce() }
 func (s *Server) shutdown() error {
 	s.Drain()
 	ctx, cancel := context.WithTimeout(s.drain, s.bound().Timeouts.Drain)
-	err := s.http.ShutdownWithContext(ctx)
+	roomy := make(chan error, 1)
+	go func() { roomy <- s.roomy.ShutdownWithContext(ctx) }()
+	err := errors.Join(s.http.ShutdownWithContext(ctx), <-roomy)
 	if err != nil && ctx.Err() != nil {
 		why := "the drain time is over"
 		if s.drain.Err() != nil {
@@ -220,6 +232,7 @@ func (s *Server) shutdown() error {
 	cancel()
 	s.cut()
 	if p := s.accepting.Load(); p != nil {
+		_ = p.rooms.Close()
 		_ = p.Close() // it may not accept yet, and then fasthttp does not know of it
 	}
 	s.lingering.End()
@@ -247,7 +260,7 @@ func (s *Server) awaitIdle(d time.Duration) error {
 // awaitFlushed waits, at most for d, until the connections have ended. A completion is over shortly before
 // the last bytes of its answer have left. It does not wait longer for clients that read nothing.
 func (s *Server) awaitFlushed(d time.Duration) {
-	for deadline := time.Now().Add(d); s.http.GetOpenConnectionsCount() > 0 && time.Now().Before(deadline); {
+	for deadline, p := time.Now().Add(d), s.accepting.Load(); p != nil && p.Open() > 0 && time.Now().Before(deadline); {
 		time.Sleep(idleTick)
 	}
 }

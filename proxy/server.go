@@ -55,6 +55,7 @@ type Server struct {
 	forward   heads.Forward // the part of a client's head that goes to the engines
 
 	http       *fasthttp.Server
+	roomy      *fasthttp.Server // for clients with long heads
 	watch      *netio.Watcher
 	bodies     *budget.Bodies // for request bodies
 	bounds     atomic.Pointer[bounds]
@@ -127,7 +128,8 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.handoffs = s.newHandoffs()
 	s.engines = s.newEngines()
 	s.encoder = s.newEncode()
-	s.pool.New, s.asking.New, s.http = s.newCompletion, func() any { return new(asking) }, s.newHTTP()
+	s.pool.New, s.asking.New, s.http = s.newCompletion, func() any { return new(asking) }, s.newHTTP(clientReadBuffer)
+	s.roomy = s.newHTTP(longReadBuffer)
 	watch.OnPanic(s.panicked)
 	s.start()
 	return s, nil
