@@ -15,7 +15,9 @@ func TestAdminIndex(t *testing.T) {
 		r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Pprof = pprof }})
 		ask := func(method, path string) *http.Response {
 			w := httptest.NewRecorder()
-			r.admin().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+			q := httptest.NewRequest(method, path, nil)
+			q.Host = "localhost" // see TestPagesAreForAddressesOnly
+			r.admin().ServeHTTP(w, q)
 			return w.Result()
 		}
 		text := r.adminText("/")
