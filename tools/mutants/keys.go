@@ -57,5 +57,35 @@ func keys() []mutant {
 		old:  "if c.overdue() {",
 		new:  "if false {",
 		test: "TestRequestTimeout",
+	}, {
+		name: "a key pays nothing for what it leaves", in: "(*completion).spent",
+		old:  "answer = c.generated()",
+		new:  "answer = 0",
+		test: "TestKeyPaysForAnswersThatItLeaves/whole",
+	}, {
+		name: "a prefill that decode refuses is free", in: "(*completion).spent",
+		old:  "max(c.p.prompt, c.p.beside.counted)",
+		new:  "0 * c.p.beside.counted",
+		test: "TestKeyPaysForAPrefillThatDecodeRefuses",
+	}, {
+		name: "an answer beyond the model costs a prefill", in: "(*completion).choosePath",
+		old:  "c.req.Exceeds(d.Longest())",
+		new:  "false && c.req.Exceeds(d.Longest())",
+		test: "TestTooManyTokensCostNoPrefill",
+	}, {
+		name: "any number of prefills for nobody", in: "(*Counts).Wait",
+		old:  "n.room() > 0",
+		new:  "n.room() > -1000",
+		test: "TestFewPrefillsRunForNobody",
+	}, {
+		name: "keys share the engines' caches", in: "(*Request).salted",
+		old:  "len(r.salt) == 0",
+		new:  "len(r.salt) >= 0",
+		test: "TestBothLegsHaveTheSalt",
+	}, {
+		name: "a client's own salt goes to the engines", in: "(*Account).Salt",
+		old:  "salt = keyed(salt, \"own\", own)",
+		new:  "return string(own)",
+		test: "TestBothLegsHaveTheSalt",
 	}}
 }
