@@ -219,6 +219,21 @@ func retries() []mutant {
 		new:  "c.d.x.Uncut(cutSource)",
 		test: "TestFirstTokenAndDownAtOnce/decode",
 	}, {
+		name: "failed legs start checks in a row", in: "(*checker).await",
+		old:  "soon := last.Add(least)",
+		new:  "soon := last",
+		test: "TestChecksAfterFailedLegs",
+	}, {
+		name: "the only engine loses its legs as its checks hang", in: "(*Backend).Irreplaceable",
+		old:  "return b.Hung() && ",
+		new:  "return false && b.Hung() && ",
+		test: "TestOnlyEngineWhoseChecksHangKeepsItsLegs/prefill,_none,_completions",
+	}, {
+		name: "a complete answer is no progress", in: "(*Exchange).Complete",
+		old:  "x.up.goesOn(time.Now())",
+		new:  "_ = x",
+		test: "TestCompleteAnswersAreProgress/whole",
+	}, {
 		name: "a dead engine is our fault", in: "IsLocal",
 		old:  "if !IsLocal(e) {",
 		new:  "if IsLocal(e) {\n\t\t\treturn true\n\t\t}\n\t\tif false {",
