@@ -2,9 +2,50 @@ package cmd
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// processes makes a /proc of these command lines.
+func processes(t *testing.T, lines map[string]string) string {
+	t.Helper()
+	proc := t.TempDir()
+	for pid, line := range lines {
+		if err := os.Mkdir(filepath.Join(proc, pid), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(line, " ", "\x00") + "\x00"
+		if err := os.WriteFile(filepath.Join(proc, pid, "cmdline"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proc
+}
+
+// An init or a script is process 1, and tells nothing of the serve that it has started.
+func TestAdminPortOfTheServeBehindAnInit(t *testing.T) {
+	const otherwise = "http://127.0.0.1:8081"
+	for _, tc := range []struct {
+		lines map[string]string
+		want  string
+	}{
+		{map[string]string{"1": "/sbin/docker-init -- /entrypoint.sh serve", "7": "/usr/bin/xpyd serve --admin :9100 --decode http://d:1", "9": "xpyd healthcheck"}, ":9100"},
+		{map[string]string{"1": "/tini -- /usr/bin/xpyd serve --admin :9100", "7": "/usr/bin/xpyd serve --admin :9100"}, ":9100"},
+		{map[string]string{"1": "/pause", "7": "xpyd serve --admin :9100", "8": "xpyd serve --admin :9100"}, ":9100"},
+		{map[string]string{"1": "/sbin/init", "7": "xpyd serve --admin :9100", "8": "xpyd serve --admin :9200"}, otherwise},
+		{map[string]string{"1": "/sbin/init", "7": "xpyd sim"}, otherwise},
+	} {
+		f := adminFlags{proc: processes(t, tc.lines)}
+		if got := f.ofServe(t.Context(), nil, otherwise); got != tc.want {
+			t.Errorf("%q: %s, want %s", tc.lines, got, tc.want)
+		}
+		if got := f.ofServe(t.Context(), []string{"XPYD_ADMIN=:9300"}, ":9300"); !strings.HasPrefix(tc.lines["1"], "/tini") && got != ":9300" {
+			t.Errorf("%q: %s, want what the variable says", tc.lines, got)
+		}
+	}
+}
 
 // Inside the container of a serve the admin port is where that serve has it, however it was told.
 func TestAdminPortOfTheServeInAContainer(t *testing.T) {
@@ -30,7 +71,7 @@ func TestAdminPortOfTheServeInAContainer(t *testing.T) {
 		{"serve", "", otherwise},
 		{"", "", otherwise},
 	} {
-		f := adminFlags{first: writeFile(t, "cmdline", strings.ReplaceAll(tc.line, " ", "\x00")+"\x00", 0o600)}
+		f := adminFlags{proc: processes(t, map[string]string{"1": tc.line})}
 		var environ []string
 		if tc.variable != "" {
 			environ = []string{"XPYD_ADMIN=" + tc.variable}
@@ -39,7 +80,7 @@ func TestAdminPortOfTheServeInAContainer(t *testing.T) {
 			t.Errorf("%q: %s, want %s", tc.line, got, tc.want)
 		}
 	}
-	if got := (&adminFlags{first: "/nonexistent"}).ofServe(t.Context(), nil, otherwise); got != otherwise {
+	if got := (&adminFlags{proc: "/nonexistent"}).ofServe(t.Context(), nil, otherwise); got != otherwise {
 		t.Errorf("without the file: %s", got)
 	}
 }
@@ -54,7 +95,7 @@ func TestHealthcheckOfAServeWithAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := writeFile(t, "xpyd.yaml", "admin: 0.0.0.0:"+port+"\n", 0o600)
-	check := newHealthcheckCmd(&adminFlags{first: writeFile(t, "cmdline", "/xpyd\x00serve\x00--config\x00"+file+"\x00", 0o600)})
+	check := newHealthcheckCmd(&adminFlags{proc: processes(t, map[string]string{"1": "/xpyd serve --config " + file})})
 	check.SetArgs([]string{"--timeout", patience.String()})
 	if err := check.ExecuteContext(t.Context()); err != nil {
 		t.Error(err)

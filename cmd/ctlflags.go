@@ -13,21 +13,22 @@ import (
 
 	"xpyd/config"
 	"xpyd/ctl"
+	"xpyd/files"
 	"xpyd/tlsconf"
 )
 
 // adminFlags say how to reach the admin port of a running process.
 type adminFlags struct {
 	url, tokenFile string
-	first          string // has the command line of process 1
+	proc           string // "/proc"; tests have another
 	tls            tlsconf.Client
 }
 
 // add gives cmd the flags, and all commands below it.
 func (f *adminFlags) add(cmd *cobra.Command) {
 	s := cmd.PersistentFlags()
-	if f.first == "" {
-		f.first = "/proc/1/cmdline"
+	if f.proc == "" {
+		f.proc = "/proc"
 	}
 	s.StringVar(&f.url, "admin", "http://127.0.0.1:8081", "`URL` of the admin port (or XPYD_ADMIN; in a container, the port of its xpyd serve)")
 	s.StringVar(&f.tokenFile, "admin-token-file", "", "`file` whose first line is the token of the admin port (or XPYD_ADMIN_TOKEN_FILE, XPYD_ADMIN_TOKEN)")
@@ -63,21 +64,18 @@ func (f *adminFlags) client(cmd *cobra.Command) (*ctl.Client, error) {
 	return c, nil
 }
 
-// ofServe returns where the serve that is process 1 has its admin port, as the one of a container is, by its
-// flags, its file and the variables. It returns otherwise where process 1 is something else, or where that
-// cannot be told.
+// ofServe returns where the serve of this container has its admin port, by its flags, its file and the variables. It
+// returns otherwise where there is none, or where that cannot be told.
 func (f *adminFlags) ofServe(ctx context.Context, environ []string, otherwise string) string {
-	text, err := os.ReadFile(f.first)
-	if err != nil {
-		return otherwise
+	args, ok := serveArgsOf(filepath.Join(f.proc, "1", "cmdline"))
+	if !ok && !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "XPYD_ADMIN=") }) {
+		args, ok = f.onlyServe()
 	}
-	words := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
-	i := slices.Index(words, "serve") // an init of the container may stand before
-	if i < 1 || filepath.Base(words[i-1]) != "xpyd" {
+	if !ok {
 		return otherwise
 	}
 	serve := newServeCmd()
-	if err := serve.ParseFlags(words[i+1:]); err != nil {
+	if err := serve.ParseFlags(args); err != nil {
 		return otherwise
 	}
 	files, err := filesOf(serve, serve.Flags().Args(), true)
@@ -94,9 +92,39 @@ func (f *adminFlags) ofServe(ctx context.Context, environ []string, otherwise st
 	return addr
 }
 
+// onlyServe returns the arguments of the only serve that there is, which an init or a script has started: after a
+// hand-over, for a while two have the same.
+func (f *adminFlags) onlyServe() (args []string, ok bool) {
+	lines, _ := filepath.Glob(filepath.Join(f.proc, "[0-9]*", "cmdline"))
+	for _, line := range lines {
+		other, is := serveArgsOf(line)
+		if is && ok && !slices.Equal(args, other) {
+			return nil, false
+		}
+		if is {
+			args, ok = other, true
+		}
+	}
+	return args, ok
+}
+
+// serveArgsOf returns what follows "xpyd serve" in a command line, before which an init may stand with its own arguments.
+func serveArgsOf(file string) (args []string, ok bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, false
+	}
+	words := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	i := slices.Index(words, "serve")
+	if i < 1 || filepath.Base(words[i-1]) != "xpyd" {
+		return nil, false
+	}
+	return words[i+1:], true
+}
+
 // secured returns what an https:// admin port is talked to with.
 func (f *adminFlags) secured() (*tls.Config, error) {
-	conf, err := f.tls.Load(os.ReadFile)
+	conf, err := f.tls.Load(files.NewReader(false).Bytes)
 	var fault *tlsconf.Fault
 	if errors.As(err, &fault) {
 		return nil, errors.New("--admin-" + strings.TrimPrefix(fault.Error(), "backend_tls."))

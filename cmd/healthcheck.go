@@ -20,8 +20,8 @@ func newHealthcheckCmd(flags *adminFlags) *cobra.Command {
 with 1 if it does not. With --ready it asks whether xpyd can serve completions. That depends on the
 engines, so do not let it restart the process.
 
-It needs no token. In a container whose process 1 is xpyd serve, it finds the admin port by the
-flags, the file and XPYD_ADMIN of that process.`,
+It needs no token. If process 1 or the only other process of its kind is xpyd serve, as in a container,
+it finds the admin port by the flags and the file of that process, and by XPYD_ADMIN.`,
 		Example: "  HEALTHCHECK CMD [\"/xpyd\", \"healthcheck\"]",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.client(cmd)

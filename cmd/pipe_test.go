@@ -91,7 +91,7 @@ func TestConfigurationFromAPipe(t *testing.T) {
 	p.awaitReady()
 	p.signal(pid, syscall.SIGTERM)
 	p.gone()
-	if got := strings.Join(p.others, "\n"); got != "xpyd: "+why+pipe+": is no regular file, and so can be read at the start only; to reload or hand over, give a file" {
+	if got := strings.Join(p.others, "\n"); got != "xpyd: "+why+pipe+": is no regular file; give one, because it is read more than once" {
 		t.Errorf("the successor said %q", got)
 	}
 }

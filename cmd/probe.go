@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"xpyd/config"
+	"xpyd/files"
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/tlsconf"
@@ -69,7 +69,7 @@ type engineProber struct {
 }
 
 func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool) error {
-	secured, err := c.BackendTLS.Load(os.ReadFile)
+	secured, err := c.BackendTLS.Load(files.NewReader(false).Bytes)
 	if err != nil {
 		return fmt.Errorf("backend_tls.%w", err)
 	}

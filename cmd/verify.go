@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xpyd/config"
+	"xpyd/files"
 	"xpyd/router"
 	"xpyd/verify"
 )
@@ -118,9 +118,9 @@ func firstLine(flag, file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(file)
+	b, err := files.NewReader(false).Bytes(file)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", flag, err)
+		return "", fmt.Errorf("%s: %s: %w", flag, file, err)
 	}
 	key, _, _ := strings.Cut(string(b), "\n")
 	if key = strings.TrimSpace(key); key == "" {

@@ -108,14 +108,14 @@ func readConfig(open opener, flags *pflag.FlagSet, environ []string, memory int6
 	if f := flags.Lookup("config"); f.Changed {
 		path = f.Value.String()
 	}
-	file, mode, err := readConfigFile(open, keys, path)
+	values, file, err := readConfigFile(open, keys, path)
 	if err != nil {
 		return c, err
 	}
-	c.noticed = append(c.noticed, openSecrets(keys, file, path, openTo(path, mode, lookupEnv(environ, "CREDENTIALS_DIRECTORY")))...)
+	c.noticed = append(c.noticed, openSecrets(keys, values, path, openTo(path, file, lookupEnv(environ, "CREDENTIALS_DIRECTORY")))...)
 	given := map[string]bool{}
 	for _, k := range keys {
-		raw, ok := k.lookup(flags, environ, file)
+		raw, ok := k.lookup(flags, environ, values)
 		if !ok {
 			continue
 		}

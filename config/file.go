@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,27 +16,27 @@ import (
 	"xpyd/nearest"
 )
 
-// readConfigFile returns the file's values by key path, and its mode. A section without a value
+// readConfigFile returns the file's values by key path, and the file. A section without a value
 // ("timeouts:") counts as absent.
-func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.FileMode, error) {
+func readConfigFile(open opener, keys []key, path string) (map[string]any, readFile, error) {
 	if path == "" {
-		return nil, 0, nil
+		return nil, readFile{}, nil
 	}
 	file := open(path)
 	if file.err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", path, file.err)
+		return nil, readFile{}, fmt.Errorf("%s: %w", path, file.err)
 	}
 	v, kind := viper.New(), "yaml"
 	if ext := filepath.Ext(path); slices.Contains([]string{".toml", ".json"}, ext) {
 		kind = ext[1:]
 	}
 	v.SetConfigType(kind)
-	if err := v.ReadConfig(bytes.NewReader(file.text)); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", path, fileError(err))
+	if err := v.ReadConfig(bytes.NewReader(file.Text)); err != nil {
+		return nil, readFile{}, fmt.Errorf("%s: %w", path, fileError(err))
 	}
 	if kind == "yaml" {
-		if err := oneDocument(file.text); err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", path, fileError(err))
+		if err := oneDocument(file.Text); err != nil {
+			return nil, readFile{}, fmt.Errorf("%s: %w", path, fileError(err))
 		}
 	}
 	values := map[string]any{}
@@ -50,12 +49,12 @@ func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.Fi
 			values[p] = val
 		case val == nil && (known || member != ""):
 		case member != "":
-			return nil, 0, fmt.Errorf("%s: %s holds one value and must hold keys, such as %s", path, p, member)
+			return nil, readFile{}, fmt.Errorf("%s: %s holds one value and must hold keys, such as %s", path, p, member)
 		default:
-			return nil, 0, fmt.Errorf("%s: %s is no known key; %s", path, p, nearestKey(keys, p))
+			return nil, readFile{}, fmt.Errorf("%s: %s is no known key; %s", path, p, nearestKey(keys, p))
 		}
 	}
-	return values, file.mode, nil
+	return values, file, nil
 }
 
 // oneDocument refuses YAML with documents that viper, which reads the first, would leave out.

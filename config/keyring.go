@@ -121,11 +121,11 @@ func readEntries(path string, open opener) ([]keyEntry, error) {
 		return nil, fmt.Errorf("keys_file: %q %w", path, file.err)
 	case file.err != nil:
 		return nil, invalid("keys_file", path, fmt.Sprintf("cannot be read: %s; give a file that this user may read", file.err))
-	case file.mode.Perm()&0o022 != 0:
-		return nil, invalid("keys_file", path, fmt.Sprintf("may be written by others (mode %04o); run chmod go-w %s", file.mode.Perm(), path))
+	case file.Mode.Perm()&0o022 != 0:
+		return nil, invalid("keys_file", path, fmt.Sprintf("may be written by others (mode %04o); run chmod go-w %s", file.Mode.Perm(), path))
 	}
 	var all keyList
-	dec := yaml.NewDecoder(bytes.NewReader(file.text))
+	dec := yaml.NewDecoder(bytes.NewReader(file.Text))
 	dec.KnownFields(true)
 	err := dec.Decode(&all)
 	if err == nil && !errors.Is(dec.Decode(new(yaml.Node)), io.EOF) {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// files makes a root with these files.
-func files(t *testing.T, texts map[string]string) string {
+// rootOf makes a root with these files.
+func rootOf(t *testing.T, texts map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range texts {
@@ -51,7 +51,7 @@ func TestMemoryLimit(t *testing.T) {
 		{"v1 in a container that sees the paths of its host", map[string]string{"proc/self/mountinfo": strings.ReplaceAll(mountV1, "ROOT", "/docker/1f"), "proc/self/cgroup": "4:hugetlb,memory:/docker/1f\n", v1 + "memory.stat": stat("536870912")}, 512 << 20},
 		{"v1 without a limit", map[string]string{"proc/self/mountinfo": strings.ReplaceAll(mountV1, "ROOT", "/"), "proc/self/cgroup": "4:memory:/a\n", v1 + "a/memory.stat": stat("9223372036854771712")}, 0},
 	} {
-		if got := memoryLimit(files(t, c.files)); got != c.want {
+		if got := memoryLimit(rootOf(t, c.files)); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -80,7 +80,7 @@ func TestBudgetsFitTheMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		read := NewFiles(false)
-		read.root = files(t, map[string]string{"proc/self/mountinfo": mountV2, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": c.limit})
+		read.root = rootOf(t, map[string]string{"proc/self/mountinfo": mountV2, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": c.limit})
 		got, err := Load(t.Context(), read, fs, nil)
 		if err != nil {
 			t.Fatalf("%s %q: %v", c.limit, c.args, err)

@@ -52,7 +52,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestReadOfAFileThatHangs(t *testing.T) {
 	pipe := fifo(t)
 	files := NewFiles(false)
-	files.limit = 20 * time.Millisecond
+	files.reader.Limit = 20 * time.Millisecond
 	for _, want := range []string{"is not read after 20ms; ", "an earlier read of it still hangs; "} {
 		r := files.read(t.Context(), pipe)
 		if r.err == nil || !strings.HasPrefix(r.err.Error(), want) {
@@ -60,16 +60,16 @@ func TestReadOfAFileThatHangs(t *testing.T) {
 		}
 	}
 	feed(t, pipe, "late")
-	eventually(t, "let go", func() bool { files.mu.Lock(); defer files.mu.Unlock(); return len(files.hung) == 0 })
+	eventually(t, "let go", func() bool { return files.reader.Hung() == 0 })
 	go feed(t, pipe, "again")
-	files.limit = patience
-	if r := files.read(t.Context(), pipe); r.err != nil || string(r.text) != "again" {
-		t.Errorf("%q, %v", r.text, r.err)
+	files.reader.Limit = patience
+	if r := files.read(t.Context(), pipe); r.err != nil || string(r.Text) != "again" {
+		t.Errorf("%q, %v", r.Text, r.err)
 	}
 }
 
 func TestFilesThatAreRefused(t *testing.T) {
-	large := writeFile(t, "large.yaml", strings.Repeat("#", readSize+1), 0o600)
+	large := writeFile(t, "large.yaml", strings.Repeat("#", (4<<20)+1), 0o600)
 	_, err := load(t, []string{"--config", large}, nil)
 	checkUsage(t, err, "config: "+large+": is larger than 4MiB")
 	_, err = load(t, append([]string{"--api-key-file", large}, decodeFlag...), nil)

@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"xpyd/files"
 )
 
 // readKeyFiles reads the keys of clients, and puts those of backend_api_key_file and admin_token_file into
@@ -64,11 +68,11 @@ func readKeys(path, file string, open opener, credentials string) ([]string, err
 	if read.err != nil {
 		return nil, invalid(path, file, fmt.Sprintf("cannot be read: %s; give a file that this user may read", read.err))
 	}
-	if err := checkKeyMode(path, file, read.mode, credentials); err != nil {
+	if err := checkKeyMode(path, file, read, credentials); err != nil {
 		return nil, err
 	}
 	var keys []string
-	for line := range strings.Lines(string(read.text)) {
+	for line := range strings.Lines(string(read.Text)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			keys = append(keys, line)
 		}
@@ -79,20 +83,47 @@ func readKeys(path, file string, open opener, credentials string) ([]string, err
 	return keys, nil
 }
 
-func checkKeyMode(path, file string, mode fs.FileMode, credentials string) error {
-	if openTo(file, mode, credentials) != 0 {
-		return invalid(path, file, fmt.Sprintf("may be read by others (mode %04o); run chmod 600 %s", mode.Perm(), file))
+func checkKeyMode(path, file string, read readFile, credentials string) error {
+	if openTo(file, read, credentials) != 0 {
+		return invalid(path, file, fmt.Sprintf("may be read by others (mode %04o); run chmod 600 %s", read.Mode.Perm(), file))
 	}
 	return nil
 }
 
-// openTo returns the part of the mode that lets others than the owner in.
-func openTo(file string, mode fs.FileMode, credentials string) fs.FileMode {
-	open := mode.Perm() & 0o077
-	if credentials != "" && filepath.Dir(filepath.Clean(file)) == filepath.Clean(credentials) {
+// openTo returns the part of the mode that lets others in than the owner and those that an orchestrator lets in on purpose.
+func openTo(file string, read readFile, credentials string) fs.FileMode {
+	open, dir := read.Mode.Perm()&0o077, filepath.Dir(filepath.Clean(file))
+	switch {
+	case credentials != "" && dir == filepath.Clean(credentials):
 		open &^= 0o070 // systemd lets the service in by an ACL, whose mask shows as group bits
+	case secretsMount(dir):
+		open &^= 0o044 // Docker mounts secrets as 0444, into a file system that only the container has
+	case lentByRoot(read.File, os.Geteuid(), ownGroups()):
+		open &^= 0o040
 	}
 	return open
+}
+
+// secretsMount reports that Docker and Podman mount secrets in the folder.
+// https://docs.docker.com/engine/swarm/secrets/
+func secretsMount(dir string) bool {
+	for _, mount := range []string{"/run/secrets", "/var/run/secrets"} {
+		if dir == mount || strings.HasPrefix(dir, mount+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// lentByRoot reports that a file of root lets a process in by its group, as Kubernetes does with fsGroup. For root itself,
+// the group of root is no reason to let it in.
+func lentByRoot(f files.File, user int, groups []int) bool {
+	return f.UID == 0 && slices.Contains(groups, f.GID) && (user != 0 || f.GID != 0)
+}
+
+func ownGroups() []int {
+	groups, _ := os.Getgroups()
+	return append(groups, os.Getegid())
 }
 
 // openSecrets finds the keys in a configuration file that others may read. Unlike a file of keys it

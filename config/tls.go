@@ -15,7 +15,10 @@ import (
 func (c *Config) readTLSFiles(open opener, credentials string) error {
 	read := func(path string) ([]byte, error) {
 		file := open(path)
-		return file.text, file.err
+		if file.err == nil && !file.Mode.IsRegular() {
+			return nil, errors.New("is no regular file; give one, because it is read more than once")
+		}
+		return file.Text, file.err
 	}
 	set, err := tlsconf.Open(c.TLS, c.AdminTLS, c.BackendTLS, read)
 	var unread unreadError
@@ -44,8 +47,8 @@ func (c *Config) readTLSFiles(open opener, credentials string) error {
 		if doubt := used.source.Doubt(time.Now()); doubt != "" {
 			c.noticed = append(c.noticed, invalid(used.section+".cert", used.cert, doubt).Error())
 		}
-		if file := open(used.key); file.err == nil && openTo(used.key, file.mode, credentials)&^0o040 != 0 {
-			c.noticed = append(c.noticed, invalid(used.section+".key", used.key, fmt.Sprintf("may be read by others (mode %04o); run chmod 640 %s", file.mode.Perm(), used.key)).Error())
+		if file := open(used.key); file.err == nil && openTo(used.key, file, credentials)&^0o040 != 0 {
+			c.noticed = append(c.noticed, invalid(used.section+".key", used.key, fmt.Sprintf("may be read by others (mode %04o); run chmod 640 %s", file.Mode.Perm(), used.key)).Error())
 		}
 	}
 	return nil

@@ -289,8 +289,17 @@ func (c *Config) checkTogether() error {
 	return nil
 }
 
+// LogLevel returns the level that an operator means: in any case, and warning for warn, as other programs have it.
+func LogLevel(name string) string {
+	if name = strings.ToLower(name); name == "warning" {
+		return "warn"
+	}
+	return name
+}
+
 // checkChoices checks names out of closed sets.
 func (c *Config) checkChoices() error {
+	c.Log.Level, c.Log.Format = LogLevel(c.Log.Level), strings.ToLower(c.Log.Format)
 	for _, choice := range []struct {
 		path, value string
 		names       []string

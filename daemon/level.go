@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/rs/zerolog"
+
+	"xpyd/config"
 )
 
 // logLevel is the level of the process's log. It is zerolog's own, which holds for all loggers, so only a
@@ -27,6 +29,7 @@ func (l *logLevel) get() string {
 
 // set changes the level at once.
 func (l *logLevel) set(name string) error {
+	name = config.LogLevel(name)
 	for _, level := range levels() {
 		if level.String() == name {
 			l.mu.Lock()

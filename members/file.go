@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"xpyd/files"
 	"xpyd/router"
 )
 
@@ -23,7 +24,7 @@ const savedVersion = 1
 
 // load reads the state file. A file that does not exist has no edits.
 func load(path string) ([]Edit, error) {
-	text, err := os.ReadFile(path)
+	text, err := files.NewReader(true).Bytes(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

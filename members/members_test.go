@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -316,5 +317,25 @@ func TestChangesOfARank(t *testing.T) {
 	r.expect("http://a:1@1 state=drain", "http://c:1, http://d:1@2")
 	if _, err := r.Change("a:1", Edit{State: router.Ready}); err == nil {
 		t.Error("an engine without its rank names a backend")
+	}
+}
+
+// A state file that is a pipe or has no end is refused at once.
+func TestStateFileThatIsNone(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	huge := filepath.Join(t.TempDir(), "huge")
+	if err := os.WriteFile(huge, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(huge, 3<<30); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{pipe: "is no regular file", "/dev/zero": "is no regular file", huge: "is larger than 4MiB"} {
+		if _, err := load(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
 	}
 }

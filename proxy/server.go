@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"xpyd/cors"
 	"xpyd/encode"
 	"xpyd/engines"
+	"xpyd/files"
 	"xpyd/handoff"
 	"xpyd/heads"
 	"xpyd/kvparams"
@@ -96,7 +96,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 			return nil, fmt.Errorf("connector %q is not known", cfg.Connector)
 		}
 	}
-	certs, err := tlsconf.Open(cfg.TLS, cfg.AdminTLS, cfg.BackendTLS, os.ReadFile)
+	certs, err := tlsconf.Open(cfg.TLS, cfg.AdminTLS, cfg.BackendTLS, files.NewReader(true).Bytes)
 	if err != nil {
 		return nil, err
 	}
