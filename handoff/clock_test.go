@@ -16,13 +16,13 @@ func TestAgeOfAHandle(t *testing.T) {
 			age   time.Duration
 			fresh bool
 		}{{0, true}, {limit - time.Second, true}, {limit, false}, {limit + time.Second, false}} {
-			h := Handoff{k: k, issued: time.Now().Add(-tc.age)}
+			h := Handoff{k: k, since: time.Now().Add(-tc.age)}
 			// The wall reading is in time.Time's first word, with its seconds above 30 bits of
 			// nanoseconds. If the clock was set since, it is off by that much.
-			before := h.issued
-			*(*uint64)(unsafe.Pointer(&h.issued)) -= uint64(jump/time.Second) << 30
-			if before.Unix()-h.issued.Unix() != int64(jump/time.Second) || before.Sub(h.issued) != 0 {
-				t.Fatalf("time.Time has another layout: %v became %v", before, h.issued)
+			before := h.since
+			*(*uint64)(unsafe.Pointer(&h.since)) -= uint64(jump/time.Second) << 30
+			if before.Unix()-h.since.Unix() != int64(jump/time.Second) || before.Sub(h.since) != 0 {
+				t.Fatalf("time.Time has another layout: %v became %v", before, h.since)
 			}
 			if h.Fresh() != tc.fresh {
 				t.Errorf("wall clock %+v: a handle of %v counts as fresh %v, the limit is %v", jump, h.age(), h.Fresh(), limit)

@@ -67,11 +67,14 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 		happens func(c *completion)
 		p, d    cut
 	}{
-		"the client leaves":         {(*completion).ClientGone, cut{cutGone, prefillGrace}, cut{cutGone, decodeGrace}},
-		"the process ends":          {(*completion).ServerStopping, cut{cutStop, prefillGrace}, cut{cutStop, 0}},
-		"P goes down":               {(*completion).prefillDown, cut{cutDown, downGrace}, cut{}},
-		"D goes down":               {(*completion).decodeDown, cut{}, cut{cutDown, 0}},
-		"P goes down while D loads": {(*completion).sourceDown, cut{}, cut{cutSource, 0}},
+		"the client leaves": {(*completion).ClientGone, cut{cutGone, prefillGrace}, cut{cutGone, decodeGrace}},
+		"the process ends":  {(*completion).ServerStopping, cut{cutStop, prefillGrace}, cut{cutStop, 0}},
+		"P goes down":       {(*completion).prefillDown, cut{cutDown, downGrace}, cut{}},
+		"D goes down":       {(*completion).decodeDown, cut{}, cut{cutDown, 0}},
+		"P goes down while D loads": {func(c *completion) {
+			c.handoff = issuedHandoff(handoff.KV{Lease: lease, LeaseMargin: margin})
+			c.sourceDown()
+		}, cut{}, cut{cutSource, 0}},
 		"P goes down while D loads for the last time": {func(c *completion) {
 			c.d.buffered, c.d.last = true, true
 			c.handoff = issuedHandoff(handoff.KV{Lease: lease, LeaseMargin: margin})
