@@ -2,6 +2,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -96,8 +97,22 @@ func New(cfg Config) *http.Server {
 		_, _ = io.WriteString(w, index)
 	})
 	// Failed accepts and broken connections are logged in the form of the other lines.
-	errors := log.New(p.cfg.Log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
+	errors := log.New(quiet{p.cfg.Log.With().Str("level", "warn").Str("listener", "admin").Logger()}, "", 0)
 	return &http.Server{Handler: p.guard(mux), TLSConfig: cfg.AdminTLS, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
+// quiet drops what net/http says of connections that end before TLS has begun: balancers look at a port like that.
+type quiet struct{ to io.Writer }
+
+func (q quiet) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("TLS handshake error")) {
+		for _, end := range []string{": EOF", "connection reset by peer", "i/o timeout"} {
+			if bytes.HasSuffix(bytes.TrimSpace(line), []byte(end)) {
+				return len(line), nil
+			}
+		}
+	}
+	return q.to.Write(line)
 }
 
 // assets is where the files of the status page are.

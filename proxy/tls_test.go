@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"xpyd/admin"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -338,6 +341,23 @@ func TestHandshakesThatAreNoFailure(t *testing.T) {
 		if n := r.metric(`xpyd_connections_turned_away_total{reason="tls"}`); n != 0 || strings.Contains(r.logs.String(), "handshake") {
 			t.Errorf("%s: %v counted, %s", how, n, r.logs.String())
 		}
+	}
+}
+
+// Nor is it one on the admin port.
+func TestAdminPortIsQuietAboutSilentConnections(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	said := new(bytes.Buffer)
+	errors := admin.New(admin.Config{View: r.server.View(), Desk: r.desk, Log: zerolog.New(said)}).ErrorLog
+	for _, end := range []string{"EOF", "read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer", "read tcp 127.0.0.1:1->127.0.0.1:2: i/o timeout"} {
+		errors.Printf("http: TLS handshake error from %s: %s", "127.0.0.1:2", end)
+	}
+	if said.Len() > 0 {
+		t.Errorf("a warning: %s", said)
+	}
+	errors.Printf("http: TLS handshake error from 127.0.0.1:2: remote error: tls: bad certificate")
+	if !strings.Contains(said.String(), "bad certificate") {
+		t.Errorf("no warning of a handshake that failed: %q", said)
 	}
 }
 
