@@ -48,7 +48,7 @@ func TestCheckCountsRanks(t *testing.T) {
 		"too many":     {p + "@0..2", d + "@0..1", "prefill " + p + " has 2 data-parallel ranks, from 0, and no rank 2", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := runCheck("--listen=127.0.0.1:1", "--probe", "--prefill", tc.prefill, "--decode", tc.decode)
+			out, err := runCheck("--listen=127.0.0.1:0", "--probe", "--prefill", tc.prefill, "--decode", tc.decode)
 			if (err != nil) != tc.fails || !strings.Contains(out, tc.want) || !tc.fails && !strings.Contains(tc.want, " has 2 data-parallel") && strings.Contains(out, "data-parallel ranks") {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -31,7 +31,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // scheme://host:port.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkConnectors, c.checkPartners, c.checkAffinity, c.checkPassed, c.checkRanked, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkOwnPort, c.checkConnectors, c.checkPartners, c.checkAffinity, c.checkPassed, c.checkRanked, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -55,8 +55,11 @@ func (c *Config) checkAddresses() error {
 	if err := checkAddress("admin", c.Admin, "127.0.0.1:8081"); err != nil {
 		return err
 	}
-	if c.Admin == c.Listen && !strings.HasSuffix(c.Admin, ":0") {
+	if c.Admin == c.Listen && samePort(c.Admin, c.Listen) {
 		return invalid("admin", c.Admin, "is the data port too; give it a port of its own")
+	}
+	if samePort(c.Admin, c.Listen) {
+		return invalid("admin", c.Admin, fmt.Sprintf("is within the data port, listen %q; give one of them another port", c.Listen))
 	}
 	return nil
 }

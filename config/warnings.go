@@ -49,7 +49,7 @@ func Warnings(c Config) []string {
 	if len(r.Encode) > 0 {
 		found = append(found, "encode: is experimental; see docs/encode.md")
 	}
-	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), overLimit(c), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
+	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), twoNames(r), overLimit(c), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
 }
 
 // lateChecks warns of checks that are too slow for the lease. A decode engine that queues a request
