@@ -33,7 +33,7 @@ the numbers of GPUs are known and differ), and which one answers fastest up to w
 of two targets overlap, it calls neither better.`,
 		Example: `  xpyd bench advise runs-ray --by ttft
   xpyd bench advise runs-night --objective ttft:500,tpot:20`,
-		Args:    oneDirectory("advise"),
+		Args: oneDirectory("advise"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var lats []advice.Latency
 			for _, name := range by {

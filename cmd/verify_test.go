@@ -428,7 +428,7 @@ func TestVerifyUsage(t *testing.T) {
 // The command's engines are those of xpyd however their URLs are written.
 func TestVerifyNamesEnginesAsXpydDoes(t *testing.T) {
 	got, err := wholeEngines([]string{"HTTP://P1.Example", "http://p1.example:80/", "https://D1@3", "http://[::1]:8000", "http://host/behind/a/path/"})
-	if want := []string{"http://p1.example:80", "https://d1:443", "http://[::1]:8000", "http://host/behind/a/path"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"http://p1.example:80", "https://d1:443", "http://[::1]:8000", "http://host:80/behind/a/path"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %q, want %q", err, got, want)
 	}
 }

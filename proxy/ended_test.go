@@ -62,7 +62,7 @@ func TestPrefillThatEndsTheTextSendsNoBlocks(t *testing.T) {
 			}
 			r.await("counted", func() bool {
 				return r.metric(`xpyd_leg_requests_total{backend="`+p.server.URL+`",leg="prefill",outcome="client_fault"`) == 1 &&
-					r.metric(`xpyd_leg_requests_total{backend="`+d.server.URL+`",leg="decode",outcome="client_gone"`) == 1 &&
+					r.metric(`xpyd_leg_requests_total{backend="`+d.server.URL+`",leg="decode",outcome="no_verdict"`) == 1 &&
 					r.metric(`xpyd_leg_requests_total{backend="`+d.server.URL+`",leg="decode",outcome="ok"`) == 1
 			})
 			r.await("one round, as no engine has failed", func() bool {
