@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"xpyd/config"
-	"xpyd/tools/reload"
+	"xpyd/tools/soak"
 )
 
 // shortReload is a run that a test can wait for, with this test's binary as the proxy.
-func shortReload(t *testing.T, settings map[string]any) reload.Options {
+func shortReload(t *testing.T, settings map[string]any) soak.ReloadOptions {
 	t.Helper()
 	all := map[string]any{"timeouts": map[string]any{"upstream_idle": "700ms"}, "health": map[string]any{"interval": "500ms"}}
 	for key, value := range settings {
 		all[key] = value
 	}
-	return reload.Options{
+	return soak.ReloadOptions{
 		Backends: 40, Duration: 4 * time.Second, Clients: 12, Part: 10, Rest: 1500 * time.Millisecond, Seed: 1,
 		Serve: []string{"env", actAsProgram + "=1", testBinary(t), "serve"}, Settings: all,
 	}
@@ -32,7 +32,7 @@ func TestReloadRunFailsOnHandlesThatNobodyGivesBack(t *testing.T) {
 	var out bytes.Buffer
 	o := shortReload(t, map[string]any{"kv": map[string]any{"release": "off", "lease": "20s"}})
 	o.Clients = 48 // of a dozen, none might leave between the legs on a busy machine
-	err := reload.Run(t.Context(), o, &out)
+	err := soak.Reload(t.Context(), o, &out)
 	if want := regexp.MustCompile(`handles that nobody gave back: [1-9]\d*, the first issued by http://127\.`); err == nil || !want.MatchString(out.String()) {
 		t.Errorf("error %v, report lacks %s:\n%s", err, want, &out)
 	}
@@ -67,7 +67,7 @@ func TestFlagsOfTheProxyInABench(t *testing.T) {
 func TestBackendsThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := reload.Run(t.Context(), shortReload(t, nil), &out); err != nil {
+	if err := soak.Reload(t.Context(), shortReload(t, nil), &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	if want := regexp.MustCompile(`[1-9]\d* reloads, [1-9]\d* backends removed, .*; [1-9]\d* completions, [1-9]\d* more of clients that left`); !want.MatchString(out.String()) {

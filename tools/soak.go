@@ -7,7 +7,6 @@ import (
 
 	"xpyd/config"
 	"xpyd/router"
-	"xpyd/tools/reload"
 	"xpyd/tools/soak"
 )
 
@@ -51,7 +50,7 @@ func newSoakCmd() *cobra.Command {
 
 // newReloadCmd runs the soak of reloads, with many backends, some of which change each time.
 func newReloadCmd() *cobra.Command {
-	o, xpyd := reload.Options{Rest: 5 * time.Second}, ""
+	o, xpyd := soak.ReloadOptions{Rest: 5 * time.Second}, ""
 	cmd := &cobra.Command{
 		Use:   "reload [flags] [-- flags of xpyd serve]",
 		Args:  proxyFlags,
@@ -68,7 +67,7 @@ func newReloadCmd() *cobra.Command {
 			if !cmd.Flags().Changed("part") {
 				o.Part = max(o.Backends/25, 1)
 			}
-			return runWith(cmd, &o, reload.Run)
+			return runWith(cmd, &o, soak.Reload)
 		},
 	}
 	f := cmd.Flags()

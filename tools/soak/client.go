@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,10 +38,12 @@ type request struct {
 	pace   pace
 	leaves bool
 	manner completion.Manner
-	inBody bool          // leaves after half of the body
-	after  time.Duration // otherwise leaves after this time, or if it is 0
-	events int           // after this many events
-	heard  bool          // the first byte of its answer has come
+	inBody bool               // leaves after half of the body
+	after  time.Duration      // otherwise leaves after this time, or if it is 0
+	events int                // after this many events
+	told   func(leave func()) // gets what makes the client leave, wherever it is; nil if nobody may
+	over   *atomic.Bool       // with told: the client has left by that, or the request has ended
+	heard  bool               // the first byte of its answer has come
 }
 
 // client is one client. It has a raw socket, so that it can leave in every way.
@@ -125,10 +128,10 @@ func (q *request) bytes() []byte {
 	return append(head, body...)
 }
 
-// do carries out one request and files how it ended. It is a fault if the proxy closes a kept
+// do carries out one request, files how it ended and returns that. It is a fault if the proxy closes a kept
 // connection under a request, even in a hand-over, because clients keep theirs for less than
 // timeouts.idle.
-func (c *client) do(q *request) {
+func (c *client) do(q *request) string {
 	c.count(func(s *second) { s.requests++ })
 	what, err := c.try(q)
 	c.count(func(s *second) {
@@ -138,9 +141,13 @@ func (c *client) do(q *request) {
 	})
 	var bad *wrong
 	switch {
+	case q.over != nil && q.over.Swap(true):
+		c.drop()
+		what = "left"
+		fallthrough
 	case err == nil:
 		c.s.tally.ended(q.load, what)
-		return
+		return what
 	case errors.As(err, &bad):
 	case timedOut(err):
 		bad = wrongf(invOutcomes, "a request without an answer", "%v", err)
@@ -152,6 +159,7 @@ func (c *client) do(q *request) {
 	c.drop()
 	c.s.tally.ended(q.load, "WRONG")
 	c.s.verdict.breach(bad.invariant, bad.what, "%s, client %s, stage %v: %s", q.id, q.load, c.s.plan.at(time.Now()), bad.detail)
+	return "WRONG"
 }
 
 // count files something about a request that goes through the proxy.
@@ -164,6 +172,15 @@ func (c *client) count(edit func(*second)) {
 func (c *client) try(q *request) (what string, err error) {
 	if err := c.connect(q); err != nil {
 		return "", fmt.Errorf("connect to the proxy: %w", err)
+	}
+	if q.told != nil {
+		over, conn := new(atomic.Bool), c.conn
+		q.over = over
+		q.told(func() {
+			if !over.Swap(true) {
+				_ = conn.Close()
+			}
+		})
 	}
 	raw := q.bytes()
 	if q.leaves && q.inBody {

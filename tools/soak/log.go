@@ -28,6 +28,7 @@ type proxyLog struct {
 	verdict *verdict
 	words   map[string]bool  // in the engines' texts
 	down    func(url string) // called for each backend that the proxy takes down
+	also    func([]byte)     // called for each line; may be nil
 
 	ejections ejections
 	badCerts  atomic.Int64 // lines that say that a certificate could not be used
@@ -129,6 +130,9 @@ func (l *proxyLog) check(line []byte) {
 		l.verdict.breach(invLogs, "a line that is no JSON", "%.2000q", line)
 	case l.tellsText(line):
 		l.verdict.breach(invLogs, "a completion in the log", "a line of %d bytes", len(line))
+	}
+	if l.also != nil {
+		l.also(line)
 	}
 	switch {
 	case bytes.Contains(line, []byte(`"message":"serving"`)):

@@ -19,6 +19,7 @@ import (
 // process, which the first one has started.
 type proxy struct {
 	command []string // serves if "--config FILE" is added
+	env     []string // in addition to this process's own
 	file    string   // its configuration
 	log     *proxyLog
 	verdict *verdict
@@ -39,18 +40,14 @@ type serving struct {
 	Listen, Admin string
 }
 
-// startProxy starts the first process. This process adopts its successors, so that it sees
-// their exit codes.
-func startProxy(ctx context.Context, command []string, dir string, settings map[string]any, log *proxyLog, v *verdict) (*proxy, error) {
+// startProxy starts the first process. Whoever hands over adopts the successors, see adopt.
+func startProxy(ctx context.Context, command, env []string, dir string, settings map[string]any, log *proxyLog, v *verdict) (*proxy, error) {
 	p := &proxy{
-		command: command, file: filepath.Join(dir, "soak.json"), log: log, verdict: v,
+		command: command, env: env, file: filepath.Join(dir, "soak.json"), log: log, verdict: v,
 		ended: map[int]unix.WaitStatus{}, leaving: map[int]bool{},
 	}
 	if err := p.configure(settings); err != nil {
 		return nil, err
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("adopt the proxy's successors: %w", err)
 	}
 	log.ejections.heed(p.alone)
 	pid, err := p.spawn()
@@ -60,7 +57,7 @@ func startProxy(ctx context.Context, command []string, dir string, settings map[
 	p.await(pid)
 	line, err := log.awaitServing(ctx)
 	if err != nil {
-		return nil, errors.Join(err, p.stop())
+		return nil, errors.Join(err, p.stop(servingBound))
 	}
 	p.follow(line)
 	return p, nil
@@ -79,11 +76,11 @@ func (p *proxy) spawn() (pid int, err error) {
 	defer func() { _ = null.Close() }()
 	defer func() { _ = p.log.pipe.Close() }() // so that the log ends with the last process
 	child, err := os.StartProcess(name, append(append([]string{}, p.command...), "--config", p.file), &os.ProcAttr{
-		Env:   append(os.Environ(), "GOMEMLIMIT=256MiB"),
+		Env:   append(os.Environ(), p.env...),
 		Files: []*os.File{null, null, p.log.pipe},
 		// It gets a process group of its own. Ctrl-C then reaches only this process, which ends the
-		// child.
-		Sys: &syscall.SysProcAttr{Setpgid: true},
+		// child. The child ends with this process, however that ends.
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start the proxy: %w", err)
@@ -200,8 +197,18 @@ func (p *proxy) alone() bool {
 	return running == 0
 }
 
-// stop ends the process that accepts and waits for all of them.
-func (p *proxy) stop() error {
+// adopt makes this process the parent of the proxy's successors, so that it sees their exit codes, or
+// ends that.
+func adopt(on uintptr) error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, on, 0, 0, 0); err != nil {
+		return fmt.Errorf("adopt the proxy's successors: %w", err)
+	}
+	return nil
+}
+
+// stop ends the process that accepts and waits for all of them. One that takes longer than bound is killed,
+// which is a breach.
+func (p *proxy) stop(bound time.Duration) error {
 	pid, _, _ := p.now()
 	p.mu.Lock()
 	_, ended := p.ended[pid]
@@ -211,6 +218,8 @@ func (p *proxy) stop() error {
 	if pid != 0 && !ended {
 		err = p.signal(pid, syscall.SIGTERM)
 	}
+	late := time.AfterFunc(bound, func() { _ = p.signal(pid, syscall.SIGKILL) })
+	defer late.Stop()
 	p.exits.Wait()
-	return errors.Join(err, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0))
+	return err
 }

@@ -54,6 +54,7 @@ const (
 	requestDeadline = 20 * time.Second
 	legTimeout      = 10 * time.Second
 	writeStall      = 2 * time.Second
+	stopBound       = time.Minute // of all processes; a drain may take 30 s
 )
 
 // soak is one run.
@@ -112,13 +113,17 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 
 // run goes through the stages. The proxy has ended when it returns.
 func (s *soak) run(ctx context.Context, r *rand.Rand, out io.Writer) (err error) {
+	if err := adopt(1); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, adopt(0)) }()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
 	stopped := false
 	defer func() {
 		if !stopped {
-			err = errors.Join(err, s.proxy.stop())
+			err = errors.Join(err, s.proxy.stop(stopBound))
 		}
 	}()
 	if s.base, err = s.baseline(ctx); err != nil {
@@ -145,7 +150,7 @@ func (s *soak) run(ctx context.Context, r *rand.Rand, out io.Writer) (err error)
 		s.keepState(ctx, "end")
 	}
 	stopped = true
-	return s.proxy.stop()
+	return s.proxy.stop(stopBound)
 }
 
 // start brings up engines, relays and the proxy.
@@ -167,7 +172,7 @@ func (s *soak) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.inForce = s.settings(nil, nil)
-	if s.proxy, err = startProxy(ctx, s.o.Serve, s.o.Artefacts, s.inForce, s.log, s.verdict); err != nil {
+	if s.proxy, err = startProxy(ctx, s.o.Serve, []string{"GOMEMLIMIT=256MiB"}, s.o.Artefacts, s.inForce, s.log, s.verdict); err != nil {
 		return err
 	}
 	return nil

@@ -1,9 +1,10 @@
-package reload
+package soak
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,22 +13,21 @@ import (
 // seen. It is longer than staleBound.
 const linger = 25 * time.Second
 
-// fleet has all engines: those in the configuration, and those that have left and still
+// backends has all engines: those in the configuration, and those that have left and still
 // listen.
-type fleet struct {
-	r       *run
+type backends struct {
+	r       *reload
 	started int // numbers the engines, and so their addresses
 
 	mu     sync.Mutex
-	in     []*engine
-	left   []*engine // oldest first
+	in     []*backend
+	left   []*backend           // oldest first
+	out    map[string]time.Time // by URL: when it left, of all that are not back
 	closes sync.WaitGroup
 }
 
-func newFleet(r *run) *fleet { return &fleet{r: r} }
-
 // fill starts n engines of each role.
-func (f *fleet) fill(n int) error {
+func (f *backends) fill(n int) error {
 	for i := range 2 * n {
 		e, err := f.start(i < n)
 		if err != nil {
@@ -39,13 +39,13 @@ func (f *fleet) fill(n int) error {
 }
 
 // start runs an engine at a new address, like a new pod.
-func (f *fleet) start(prefill bool) (*engine, error) {
+func (f *backends) start(prefill bool) (*backend, error) {
 	f.started++
 	n := f.started
-	return startEngine(f.r, fmt.Sprintf("127.%d.%d.%d", 16+n>>16, n>>8&255, n&255), prefill)
+	return startBackend(f.r, fmt.Sprintf("127.%d.%d.%d", 16+n>>16, n>>8&255, n&255), prefill)
 }
 
-func (f *fleet) urls(prefill bool) []string {
+func (f *backends) urls(prefill bool) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []string
@@ -59,7 +59,7 @@ func (f *fleet) urls(prefill bool) []string {
 
 // exchange replaces n random engines by as many with the same roles. Three in four are new, and one
 // in four is an engine that left before. The caller still has to write the file.
-func (f *fleet) exchange(random *rand.Rand, n int) (left []*engine, joined int, err error) {
+func (f *backends) exchange(random *rand.Rand, n int) (left []*backend, joined int, err error) {
 	f.sweep()
 	for range n {
 		f.mu.Lock()
@@ -86,14 +86,14 @@ func (f *fleet) exchange(random *rand.Rand, n int) (left []*engine, joined int, 
 }
 
 // back returns an engine of the role that has left, or nil if there is none. mu is held.
-func (f *fleet) back(random *rand.Rand, prefill bool) *engine {
+func (f *backends) back(random *rand.Rand, prefill bool) *backend {
 	if random.IntN(4) > 0 {
 		return nil
 	}
 	for i, e := range f.left {
 		if e.prefill == prefill && time.Since(e.removedAt()) < linger/2 {
 			f.left = slices.Delete(f.left, i, i+1)
-			f.r.tally.back.Add(1)
+			f.r.back.Add(1)
 			return e
 		}
 	}
@@ -101,22 +101,37 @@ func (f *fleet) back(random *rand.Rand, prefill bool) *engine {
 }
 
 // removed is called when the reload without these engines is in force.
-func (f *fleet) removed(left []*engine) {
+func (f *backends) removed(left []*backend) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.in {
 		e.joinedNow = false
+		delete(f.out, e.url)
 	}
 	for _, e := range left {
 		e.leave(now)
+		f.out[e.url] = now
 	}
 	f.left = append(f.left, left...)
 }
 
+// seriesKept is how long the proxy shows the counters of a backend that has left, and what its last requests and
+// handles may add.
+const seriesKept = 5*time.Minute + 40*time.Second
+
+// keeps reports whether the proxy may still show a series of a backend: a counter, of one that left a while ago.
+func (f *backends) keeps(series, url string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, left := f.out[url]
+	return left && time.Since(at) < seriesKept &&
+		(strings.HasPrefix(series, "xpyd_leg_requests_total{") || strings.HasPrefix(series, "xpyd_backend_ejections_total{"))
+}
+
 // sweep closes the engines that left long ago. A connection of the proxy that is open then is a
 // fault.
-func (f *fleet) sweep() {
+func (f *backends) sweep() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.left) > 0 && time.Since(f.left[0].removedAt()) > linger {
@@ -128,7 +143,7 @@ func (f *fleet) sweep() {
 }
 
 // clinging counts the proxy's connections to engines that have left.
-func (f *fleet) clinging() (n int64) {
+func (f *backends) clinging() (n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.left {
@@ -138,7 +153,7 @@ func (f *fleet) clinging() (n int64) {
 }
 
 // judge checks the engines that left recently, when the proxy is at rest.
-func (f *fleet) judge() {
+func (f *backends) judge() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.left {
@@ -146,7 +161,7 @@ func (f *fleet) judge() {
 	}
 }
 
-func (f *fleet) close() {
+func (f *backends) close() {
 	f.mu.Lock()
 	for _, e := range slices.Concat(f.in, f.left) {
 		f.closes.Go(e.close)

@@ -1,8 +1,11 @@
-package reload
+package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,20 +17,22 @@ import (
 )
 
 // idleRun is a run without a proxy, with one engine in the configuration.
-func idleRun(t *testing.T) (*run, *engine) {
+func idleRun(t *testing.T) (*reload, *backend) {
 	t.Helper()
-	r := &run{began: time.Now().Add(-time.Hour), findings: &findings{}, handles: newOpenHandles()}
-	r.fleet = newFleet(r)
-	t.Cleanup(r.fleet.close)
-	if err := r.fleet.fill(1); err != nil {
+	r := newReload(ReloadOptions{})
+	r.plan.begin = time.Now().Add(-time.Hour)
+	t.Cleanup(r.backends.close)
+	if err := r.backends.fill(1); err != nil {
 		t.Fatal(err)
 	}
-	return r, r.fleet.in[0]
+	return r, r.backends.in[0]
 }
 
+func (r *reload) said() string { return fmt.Sprint(errors.Join(r.faultsFound()...)) }
+
 // ago returns an id of a client's request that began d ago.
-func (r *run) ago(d time.Duration) string {
-	return fmt.Sprintf("%s%d-1-2-12345678", idBegin, (time.Since(r.began) - d).Nanoseconds())
+func (r *reload) ago(d time.Duration) string {
+	return fmt.Sprintf("%s%d-1-2-12345678", reloadID, (time.Since(r.plan.begin) - d).Nanoseconds())
 }
 
 func TestReloadEngineTellsWhatComesTooLate(t *testing.T) {
@@ -68,8 +73,8 @@ func TestReloadEngineTellsWhatComesTooLate(t *testing.T) {
 				req.Header.Set("X-Request-Id", c.id)
 			}
 			e.ServeHTTP(httptest.NewRecorder(), req)
-			got := strings.Join(r.findings.all(), "\n")
-			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			got := r.said()
+			if (c.want == "") != (got == "<nil>") || !strings.Contains(got, c.want) {
 				t.Errorf("found %q, want %q", got, c.want)
 			}
 		})
@@ -91,11 +96,11 @@ func TestReloadFindsHandlesUsedTwiceAndLeftOpen(t *testing.T) {
 			t.Fatalf("no handle: %s", got)
 		}
 	}
-	if leg(`{"remote_request_id":"cmpl-1"}`, 0); len(r.findings.all()) > 0 || r.handles.released() != 1 {
-		t.Fatalf("a release: found %q, %d released", r.findings.all(), r.handles.released())
+	if leg(`{"remote_request_id":"cmpl-1"}`, 0); len(r.faultsFound()) > 0 || r.handles.released() != 1 {
+		t.Fatalf("a release: found %q, %d released", r.faultsFound(), r.handles.released())
 	}
 	leg(`{"remote_request_id":"cmpl-1"}`, 1)
-	if got := strings.Join(r.findings.all(), "\n"); !strings.Contains(got, "a handle that is not open: cmpl-1") {
+	if got := r.said(); !strings.Contains(got, "a handle that is not open: cmpl-1") {
 		t.Errorf("found %q after a second use", got)
 	}
 	if open := r.handles.open(); len(open) != 1 || open[0] != e.url {
@@ -111,18 +116,18 @@ func TestReloadFindsConnectionsToEnginesThatLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	left := []*engine{e}
-	r.fleet.in = r.fleet.in[1:]
-	r.fleet.removed(left)
-	if n := r.fleet.clinging(); n != 1 {
+	left := []*backend{e}
+	r.backends.in = r.backends.in[1:]
+	r.backends.removed(left)
+	if n := r.backends.clinging(); n != 1 {
 		t.Errorf("%d connections cling, want 1", n)
 	}
-	r.fleet.judge()
-	if got := strings.Join(r.findings.all(), "\n"); !strings.Contains(got, "connections to a backend that has left: 1") {
+	r.backends.judge()
+	if got := r.said(); !strings.Contains(got, "connections to a backend that has left: 1") {
 		t.Errorf("found %q", got)
 	}
 	client.CloseIdleConnections()
-	for end := time.Now().Add(completion.Patience); r.fleet.clinging() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(completion.Patience); r.backends.clinging() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a closed connection is still counted")
 		}
@@ -132,7 +137,7 @@ func TestReloadFindsConnectionsToEnginesThatLeft(t *testing.T) {
 // The admin port of the proxy still shows backends that are removed.
 func TestReloadFindsSeriesAndPoolsOfThoseThatLeft(t *testing.T) {
 	r, _ := idleRun(t)
-	p, d := r.fleet.urls(true)[0], r.fleet.urls(false)[0]
+	p, d := r.backends.urls(true)[0], r.backends.urls(false)[0]
 	metrics := fmt.Sprintf("xpyd_in_flight{role=\"prefill\",backend=%q} 0\nxpyd_config_reloads_total{result=\"ok\"} 0\n", p)
 	pools := fmt.Sprintf(`{"prefill":[{"url":%q}],"decode":[{"url":%q}]}`, p, d)
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -143,24 +148,38 @@ func TestReloadFindsSeriesAndPoolsOfThoseThatLeft(t *testing.T) {
 		_, _ = fmt.Fprint(w, text)
 	}))
 	defer admin.Close()
-	r.proxy = &proxy{admin: strings.TrimPrefix(admin.URL, "http://")}
+	at := strings.TrimPrefix(admin.URL, "http://")
 	look := func() string {
 		t.Helper()
-		r.findings = &findings{}
-		if err := r.judgeSeries(context.Background()); err != nil {
+		r.verdict = &verdict{}
+		if err := r.judgeSeries(context.Background(), at); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.judgePools(context.Background()); err != nil {
+		if err := r.judgePools(context.Background(), at); err != nil {
 			t.Fatal(err)
 		}
-		return strings.Join(r.findings.all(), "\n")
+		return r.said()
 	}
-	if got := look(); got != "" {
+	if got := look(); got != "<nil>" {
 		t.Errorf("found %q of a proxy that knows nothing of others", got)
 	}
 	metrics += "xpyd_leg_requests_total{leg=\"decode\",backend=\"http://127.9.9.9:1\",outcome=\"ok\"} 7\n"
-	if got, want := look(), "metrics of backends that have left: 1 series of 1 backends"; !strings.Contains(got, want) {
+	if got, want := look(), "metrics of backends that have left: 1 series, of 3 in all, among them xpyd_leg_requests_total{leg=\"decode\",backend=\"http://127.9.9.9:1\""; !strings.Contains(got, want) {
 		t.Errorf("found %q, want %q", got, want)
+	}
+	gauge := "xpyd_in_flight{role=\"decode\",backend=\"http://127.9.9.9:1\"} 0\n"
+	for _, c := range []struct {
+		more string
+		ago  time.Duration
+		want string
+	}{{"", time.Minute, "<nil>"}, {"", 10 * time.Minute, "1 series, of 3 in all"}, {gauge, time.Minute, "1 series, of 4 in all, among them xpyd_in_flight"}} {
+		r.backends.out["http://127.9.9.9:1"] = time.Now().Add(-c.ago)
+		plain := metrics
+		metrics += c.more
+		if got := look(); !strings.Contains(got, c.want) {
+			t.Errorf("%q of a backend that left %v ago: found %q, want %q", c.more, c.ago, got, c.want)
+		}
+		metrics = plain
 	}
 	pools = strings.ReplaceAll(pools, d, "http://127.9.9.9:1")
 	if got, want := look(), "pools other than in the file: 1 decode"; !strings.Contains(got, want) {
@@ -173,18 +192,55 @@ func TestReloadFindsSeriesAndPoolsOfThoseThatLeft(t *testing.T) {
 }
 
 func TestReloadReadsTheProxysLog(t *testing.T) {
-	p := &proxy{findings: &findings{}, serving: make(chan []byte, 1), reloaded: make(chan []byte, 1)}
+	r := newReload(ReloadOptions{})
+	l, err := newProxyLog(t.TempDir(), r.key, r.tally, r.verdict, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.also = r.line
 	for _, line := range []string{
 		`{"level":"info","listen":"a:1","message":"serving"}`, `{"level":"info","joined":3,"left":2,"message":"pools reloaded"}`,
 		`{"level":"warn","error":"dial: i/o timeout","message":"slow"}`, `{"level":"warn","message":"odd"}`, "panic: of the proxy",
 	} {
-		p.line([]byte(line + "\n"))
+		if _, err := io.WriteString(l.pipe, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if len(p.serving) != 1 || len(p.reloaded) != 1 || p.late.Load() != 1 {
-		t.Errorf("%d lines of serving, %d of reloads, %d timeouts; want 1 of each", len(p.serving), len(p.reloaded), p.late.Load())
+	l.close()
+	if len(l.serving) != 1 || len(r.reloaded) != 1 || r.late.Load() != 1 {
+		t.Errorf("%d lines of serving, %d of reloads, %d timeouts; want 1 of each", len(l.serving), len(r.reloaded), r.late.Load())
 	}
-	if got := strings.Join(p.findings.all(), "\n"); strings.Count(got, "\n") != 1 || !strings.Contains(got, "in the log, odd") || !strings.Contains(got, "panic: of the proxy") {
-		t.Errorf("found %q, want the odd line and the panic", got)
+	if got := r.said(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "in the log, odd") || !strings.Contains(got, "in the log, : panic: of the proxy") || !strings.Contains(got, "no JSON") {
+		t.Errorf("found %q, want the odd line, and the panic as no JSON too", got)
+	}
+}
+
+// A client leaves whenever it is told to, and then whatever came of its request is no fault. Told after the
+// end, it does nothing to the next request on its connection.
+func TestReloadClientLeavesWhenToldTo(t *testing.T) {
+	r, e := idleRun(t)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("X-Request-Id", req.Header.Get("X-Request-Id"))
+		req.Header.Set("X-Request-Id", req.Header.Get("X-Request-Id")+"-12345678")
+		e.ServeHTTP(w, req)
+	}))
+	defer front.Close()
+	r.proxy = &proxy{addr: strings.TrimPrefix(front.URL, "http://")}
+	c := &client{s: r.soak, r: rand.New(rand.NewPCG(1, 3))}
+	defer c.drop()
+	var leave func()
+	q := func(told func(func())) *request {
+		return &request{load: "reload", id: r.ago(0), key: r.key, told: told, Call: completion.Call{Stream: true, Prompt: "a", Tokens: 4}}
+	}
+	if what := c.do(q(func(l func()) { leave = l })); what != "complete" {
+		t.Fatalf("a client that stays: %q, %s", what, r.said())
+	}
+	conn := c.conn
+	if leave(); conn == nil || c.do(q(nil)) != "complete" || c.conn != conn {
+		t.Errorf("told after the end, it lost its connection: %s", r.said())
+	}
+	if what := c.do(q(func(l func()) { l() })); what != "left" || c.conn != nil || r.said() != "<nil>" {
+		t.Errorf("told at once: %q, %s", what, r.said())
 	}
 }
 
@@ -210,15 +266,15 @@ func TestReloadCensusNamesWhatHasGrown(t *testing.T) {
 }
 
 func TestReloadOptionsThatMakeNoRun(t *testing.T) {
-	good := Options{Backends: 40, Duration: time.Second, Clients: 1, Part: 20, Rest: time.Second, Serve: []string{"xpyd"}}
+	good := ReloadOptions{Backends: 40, Duration: time.Second, Clients: 1, Part: 20, Rest: time.Second, Serve: []string{"xpyd"}}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	for want, edit := range map[string]func(o *Options){
-		"even number":       func(o *Options) { o.Backends = 41 },
-		"half of them":      func(o *Options) { o.Part = 21 },
-		"more than 0":       func(o *Options) { o.Clients = 0 },
-		"need 6000001024 o": func(o *Options) { o.Backends = 1e9 },
+	for want, edit := range map[string]func(o *ReloadOptions){
+		"even number":       func(o *ReloadOptions) { o.Backends = 41 },
+		"half of them":      func(o *ReloadOptions) { o.Part = 21 },
+		"more than 0":       func(o *ReloadOptions) { o.Clients = 0 },
+		"need 6000001024 o": func(o *ReloadOptions) { o.Backends = 1e9 },
 	} {
 		o := good
 		edit(&o)

@@ -1,7 +1,6 @@
-package reload
+package soak
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,18 +14,34 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xpyd/sim"
 	"xpyd/tools/completion"
 )
+
+// reloadID begins the ids of clients' requests. The time since the start of the run follows, in
+// nanoseconds.
+const reloadID = "reload-"
+
+// beginOf returns when the client sent its request. ok is false if the id is not a client's.
+func (r *reload) beginOf(id string) (begun time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(id, reloadID)
+	if !ok {
+		return begun, false
+	}
+	ns, _, _ := strings.Cut(rest, "-")
+	n, err := strconv.ParseInt(ns, 10, 64)
+	return r.plan.begin.Add(time.Duration(n)), err == nil
+}
 
 // staleBound is how long checks and readings may still reach a backend that has left and has
 // nothing in flight. They are those under way, with a timeout of 2 s twice. Warm-ups begin up to 2
 // s after they were due.
 const staleBound = 10 * time.Second
 
-// engine answers like a vLLM of either role, without computing anything. A thousand of them
-// must be cheap.
-type engine struct {
-	r       *run
+// backend is an engine that answers like a vLLM of either role, without computing anything. A thousand
+// of them must be cheap.
+type backend struct {
+	r       *reload
 	url     string
 	prefill bool
 	server  *http.Server
@@ -41,28 +56,28 @@ type engine struct {
 	ended time.Time // when the last one did
 }
 
-func startEngine(r *run, host string, prefill bool) (*engine, error) {
+func startBackend(r *reload, host string, prefill bool) (*backend, error) {
 	ln, err := net.Listen("tcp4", host+":0")
 	if err != nil {
 		return nil, fmt.Errorf("start an engine at %s: %w", host, err)
 	}
-	e := &engine{r: r, url: "http://" + ln.Addr().String(), prefill: prefill, served: make(chan struct{})}
+	e := &backend{r: r, url: "http://" + ln.Addr().String(), prefill: prefill, served: make(chan struct{})}
 	e.server = &http.Server{Handler: e, IdleTimeout: 5 * time.Second, ReadHeaderTimeout: 10 * time.Second, ConnState: e.connected}
 	go func() {
 		defer close(e.served)
 		if err := e.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			r.findings.add("an engine that ended", "%s: %v", e.url, err)
+			r.found("an engine that ended", "%s: %v", e.url, err)
 		}
 	}()
 	return e, nil
 }
 
-func (e *engine) close() {
+func (e *backend) close() {
 	_ = e.server.Close()
 	<-e.served
 }
 
-func (e *engine) connected(_ net.Conn, state http.ConnState) {
+func (e *backend) connected(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		e.conns.Add(1)
@@ -72,19 +87,19 @@ func (e *engine) connected(_ net.Conn, state http.ConnState) {
 	}
 }
 
-func (e *engine) join() {
+func (e *backend) join() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.out, e.joinedNow = time.Time{}, true
 }
 
-func (e *engine) leave(now time.Time) {
+func (e *backend) leave(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.out = now
 }
 
-func (e *engine) removedAt() time.Time {
+func (e *backend) removedAt() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.out
@@ -92,7 +107,7 @@ func (e *engine) removedAt() time.Time {
 
 // stale returns how long it has been out with nothing in flight, or 0 if it is in the
 // configuration.
-func (e *engine) stale() time.Duration {
+func (e *backend) stale() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.out.IsZero() || e.busy > 0 {
@@ -102,21 +117,21 @@ func (e *engine) stale() time.Duration {
 }
 
 // judge checks an engine that left long ago.
-func (e *engine) judge() {
+func (e *backend) judge() {
 	if n := e.conns.Load(); n > 0 {
-		e.r.findings.add("connections to a backend that has left", "%d, %v after it left", n, e.stale().Round(time.Second))
+		e.r.found("connections to a backend that has left", "%d, %v after it left", n, e.stale().Round(time.Second))
 	}
 }
 
-func (e *engine) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (e *backend) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch req.URL.Path {
 	case "/v1/completions", "/v1/chat/completions":
 		e.leg(w, req)
 		return
 	}
-	e.r.tally.checks.Add(1)
+	e.r.checks.Add(1)
 	if late := e.stale(); late > staleBound {
-		e.r.findings.add("checks of a backend that has left", "%s %v after it left", req.URL.Path, late.Round(time.Millisecond))
+		e.r.found("checks of a backend that has left", "%s %v after it left", req.URL.Path, late.Round(time.Millisecond))
 	}
 	switch req.URL.Path {
 	case "/health":
@@ -149,7 +164,7 @@ type completionBody struct {
 	} `json:"kv_transfer_params"`
 }
 
-func (e *engine) leg(w http.ResponseWriter, req *http.Request) {
+func (e *backend) leg(w http.ResponseWriter, req *http.Request) {
 	e.mu.Lock()
 	e.busy++
 	out := e.out
@@ -163,7 +178,7 @@ func (e *engine) leg(w http.ResponseWriter, req *http.Request) {
 	e.mayAsk(req.Header.Get("X-Request-Id"), out)
 	var body completionBody
 	if err := json.NewDecoder(req.Body).Decode(&body); err != nil || body.MaxTokens == nil {
-		e.r.findings.add("a leg that cannot be read", "%s: %v", req.URL.Path, err)
+		e.r.found("a leg that cannot be read", "%s: %v", req.URL.Path, err)
 		http.Error(w, "{}", http.StatusBadRequest)
 		return
 	}
@@ -184,7 +199,7 @@ func (e *engine) leg(w http.ResponseWriter, req *http.Request) {
 // mayAsk finds requests that should not have come here: those of clients that began when a
 // configuration without this engine was in force, and the proxy's own that came too long after
 // that.
-func (e *engine) mayAsk(id string, out time.Time) {
+func (e *backend) mayAsk(id string, out time.Time) {
 	if out.IsZero() {
 		return
 	}
@@ -192,26 +207,25 @@ func (e *engine) mayAsk(id string, out time.Time) {
 	begun, ok := e.r.beginOf(id)
 	switch {
 	case ok && begun.After(out):
-		e.r.findings.add("requests to a backend that has left", "%s began %v after it had left", id, begun.Sub(out).Round(time.Microsecond))
+		e.r.found("requests to a backend that has left", "%s began %v after it had left", id, begun.Sub(out).Round(time.Microsecond))
 	case !ok && late > staleBound:
-		e.r.findings.add("requests of the proxy's own to a backend that has left", "%s %v after it left", id, late.Round(time.Millisecond))
+		e.r.found("requests of the proxy's own to a backend that has left", "%s %v after it left", id, late.Round(time.Millisecond))
 	}
 }
 
 // read ends the handle of a decode leg or of a release.
-func (e *engine) read(body completionBody, released bool) {
+func (e *backend) read(body completionBody, released bool) {
 	if body.KV == nil || body.KV.RemoteRequest == "" {
 		return
 	}
 	if !e.r.handles.end(body.KV.RemoteRequest, released) {
-		e.r.findings.add("a handle that is not open", "%s, released: %v", body.KV.RemoteRequest, released)
+		e.r.found("a handle that is not open", "%s, released: %v", body.KV.RemoteRequest, released)
 	}
 }
 
-func (e *engine) answerPrefill(w http.ResponseWriter, req *http.Request, own bool) {
-	client := req.Header.Get("X-Request-Id")
-	if leave, ok := e.r.leaving.LoadAndDelete(client[:max(len(client)-completion.LegSuffix, 0)]); ok {
-		leave.(context.CancelFunc)() // nothing else is ever stored
+func (e *backend) answerPrefill(w http.ResponseWriter, req *http.Request, own bool) {
+	if leave, ok := e.r.leaving.LoadAndDelete(clientOf(req)); ok {
+		leave.(func())() // nothing else is ever stored
 	}
 	if !own && !pauseFor(req, time.Duration(2+rand.IntN(15))*time.Millisecond) {
 		return
@@ -223,33 +237,38 @@ func (e *engine) answerPrefill(w http.ResponseWriter, req *http.Request, own boo
 		id, completion.Model, strings.TrimPrefix(e.url, "http://"), id)
 }
 
-// answerDecode answers with the client's request id in the text, in one piece or streamed.
-func (e *engine) answerDecode(w http.ResponseWriter, req *http.Request, body completionBody) {
+// clientOf is the client's id of a leg.
+func clientOf(req *http.Request) string {
 	id := req.Header.Get("X-Request-Id")
-	text := strconv.Quote(id[:max(len(id)-completion.LegSuffix, 0)])
+	return id[:max(len(id)-completion.LegSuffix, 0)]
+}
+
+// answerDecode answers with the text of every engine, in one piece or streamed.
+func (e *backend) answerDecode(w http.ResponseWriter, req *http.Request, body completionBody) {
+	const answer = `{"id":"cmpl-%s","object":"text_completion","created":1795259066,"model":%q,"choices":[{"index":0,"text":%q,"finish_reason":%s}]%s}`
+	id := clientOf(req)
 	if !body.Stream {
-		_, _ = fmt.Fprintf(w, `{"id":"cmpl-1","object":"text_completion","created":1795259066,"model":%q,"choices":[{"index":0,"text":%s,"finish_reason":"length"}],"usage":{"prompt_tokens":40,"total_tokens":41,"completion_tokens":1}}`, completion.Model, text)
+		_, _ = fmt.Fprintf(w, answer, id, completion.Model, sim.Text(body.Prompt, *body.MaxTokens), `"length"`, `,"usage":{"prompt_tokens":40,"total_tokens":41,"completion_tokens":1}`)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	flush := http.NewResponseController(w)
 	for i := range *body.MaxTokens {
-		if i > 0 && !pauseFor(req, tokenLatency) {
+		if i > 0 && !pauseFor(req, 40*time.Millisecond) {
 			return
 		}
 		finish := "null"
 		if i == *body.MaxTokens-1 {
 			finish = `"length"`
 		}
-		_, _ = fmt.Fprintf(w, `data: {"id":"cmpl-1","object":"text_completion","created":1795259066,"model":%q,"choices":[{"index":0,"text":%s,"finish_reason":%s}]}`+"\n\n", completion.Model, text, finish)
+		text := strings.TrimPrefix(sim.Text(body.Prompt, i+1), sim.Text(body.Prompt, i))
+		_, _ = fmt.Fprintf(w, "data: "+answer+"\n\n", id, completion.Model, text, finish, "")
 		if flush.Flush() != nil {
 			return
 		}
 	}
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
-
-const tokenLatency = 40 * time.Millisecond
 
 // pauseFor returns false if the proxy has left meanwhile.
 func pauseFor(req *http.Request, d time.Duration) bool {
