@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // census is what the process holds, except what pools keep on purpose. The engines' side-channel
@@ -31,7 +31,7 @@ func takeCensus() (census, error) {
 		switch {
 		case slices.Contains(frames, sideReader):
 			c.sideReaders++
-		case len(frames) > 0 && strings.HasSuffix(frames[0], probe.PoolWorker):
+		case len(frames) > 0 && strings.HasSuffix(frames[0], process.PoolWorker):
 			c.idleWorkers++
 		default:
 			c.goroutines++

@@ -16,7 +16,7 @@ import (
 	"xpyd/kvparams"
 	"xpyd/sim"
 	"xpyd/tools/completion"
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // Proxy is a proxy under test.
@@ -84,10 +84,10 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, proxy.Stop()) }()
-	if err := probe.AwaitReady(ctx, proxy.Addr); err != nil {
+	if err := process.AwaitReady(ctx, proxy.Addr); err != nil {
 		return err
 	}
-	if err := probe.AwaitPolled(ctx, proxy.Admin, o.Prefill+o.Decode); err != nil {
+	if err := process.AwaitPolled(ctx, proxy.Admin, o.Prefill+o.Decode); err != nil {
 		return err
 	}
 	// Probes of the backends come and go. The process must return to its quietest moment.
@@ -208,7 +208,7 @@ type report struct {
 	tally       *tally
 	engines     *fleet
 	base, after census
-	gauges      probe.Gauges
+	gauges      process.Gauges
 	unpinned    time.Duration // time until the ledgers were empty, or until it gave up
 	problems    []string
 }
@@ -222,7 +222,7 @@ func (r *report) look(ctx context.Context, o Options, admin string) (err error) 
 	if r.after, err = settle(r.base, o.KeepAlive+settleBound); err != nil {
 		return err
 	}
-	if r.gauges, err = probe.ReadGauges(ctx, admin); err != nil {
+	if r.gauges, err = process.ReadGauges(ctx, admin); err != nil {
 		return err
 	}
 	if !r.after.within(r.base) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/tools/exposition"
+	"xpyd/tools/process"
 )
 
 // freeTime is how soon after a client's end every KV block must be free. A lease lasts 30 s.
@@ -109,7 +109,7 @@ func (f *fleet) simulated() []string {
 
 // completions reads xpyd_requests_total, by outcome.
 func (f *fleet) completions(ctx context.Context) (map[string]int, error) {
-	page, err := exposition.Of(ctx, f.admin)
+	page, err := process.PageOf(ctx, f.admin)
 	if err != nil {
 		return nil, err
 	}

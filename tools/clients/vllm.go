@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/tools/exposition"
+	"xpyd/tools/process"
 )
 
 // vllmVersion is the vLLM of the rows before real engines, and of vllm bench serve.
@@ -120,7 +120,7 @@ func (f *fleet) inspectVLLM(ctx context.Context) error {
 	for end := time.Now().Add(freeTime); ; time.Sleep(100 * time.Millisecond) {
 		var busy []string
 		for _, url := range append(append([]string{}, f.prefill...), f.decode...) {
-			page, err := exposition.Of(ctx, url)
+			page, err := process.PageOf(ctx, url)
 			if err != nil {
 				return err
 			}

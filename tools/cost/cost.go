@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"xpyd/tools/completion"
-	"xpyd/tools/probe"
 	"xpyd/tools/process"
 )
 
@@ -129,7 +128,7 @@ func (c *run) info(what string, measured float64, unit string) {
 // awaitIdle waits until the proxy has no request in flight.
 func (c *run) awaitIdle(ctx context.Context) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		g, err := probe.ReadGauges(ctx, c.proxy.Admin)
+		g, err := process.ReadGauges(ctx, c.proxy.Admin)
 		if err != nil || g.InFlight == 0 {
 			return err
 		}
@@ -226,7 +225,7 @@ func (c *run) window(ctx context.Context, streams []*stream) (window, error) {
 
 func (c *run) look(ctx context.Context, streams []*stream) (window, error) {
 	var w window
-	series, err := probe.Series(ctx, c.proxy.Admin)
+	series, err := process.Series(ctx, c.proxy.Admin)
 	if err != nil {
 		return w, err
 	}

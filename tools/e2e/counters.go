@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"xpyd/tools/exposition"
+	"xpyd/tools/process"
 )
 
 // counters sends requests one after the other. After each it reads what the engines count. The
@@ -92,7 +92,7 @@ func (c *counting) read(ctx context.Context) (m moves, err error) {
 	}
 	type source struct {
 		into *float64
-		page exposition.Page
+		page process.Page
 		name string
 		more []string
 	}
@@ -104,7 +104,7 @@ func (c *counting) read(ctx context.Context) (m moves, err error) {
 		{&m.pulled, d, "vllm:prompt_tokens_by_source_total", []string{byPull}},
 		{&m.computed, d, "vllm:prompt_tokens_by_source_total", []string{byCompute}},
 	}
-	if mover, ok := map[string]exposition.Page{"prefill": p, "decode": d}[c.t.fleet.opts.kv.moves]; ok {
+	if mover, ok := map[string]process.Page{"prefill": p, "decode": d}[c.t.fleet.opts.kv.moves]; ok {
 		all = append(all, source{&m.transfers, mover, "vllm:nixl_xfer_time_seconds_count", nil},
 			source{&m.expired, p, metricExpired, nil},
 			source{&m.failed, d, "vllm:nixl_num_failed_transfers_total", nil},

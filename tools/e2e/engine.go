@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"xpyd/tools/exposition"
 	"xpyd/tools/process"
 )
 
@@ -275,8 +274,8 @@ func (e *engine) text() []byte {
 func (e *engine) same(other *engine) bool { return string(e.text()) == string(other.text()) }
 
 // page returns what the engine counts.
-func (e *engine) page(ctx context.Context) (exposition.Page, error) {
-	page, err := exposition.Of(ctx, e.url)
+func (e *engine) page(ctx context.Context) (process.Page, error) {
+	page, err := process.PageOf(ctx, e.url)
 	if err != nil {
 		return page, fmt.Errorf("read metrics of %s: %w", e.name, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"xpyd/tools/exposition"
 	"xpyd/tools/process"
 )
 
@@ -54,8 +53,8 @@ func (p *proxy) metric(name string, labels ...string) (float64, error) {
 }
 
 // page returns what xpyd counts.
-func (p *proxy) page(ctx context.Context) (exposition.Page, error) {
-	page, err := exposition.Of(ctx, p.admin)
+func (p *proxy) page(ctx context.Context) (process.Page, error) {
+	page, err := process.PageOf(ctx, p.admin)
 	if err != nil {
 		return page, fmt.Errorf("read metrics of xpyd: %w", err)
 	}

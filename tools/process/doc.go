@@ -1,3 +1,4 @@
-// Package process runs the programs of a benchmark: proxies that are compared, engines.
-// Each ends with the program that has started it, however that ends.
+// Package process runs the programs of a run: proxies, engines. Each ends with the program that has
+// started it, however that ends. It also asks those that run what they count and hold: gauges,
+// goroutines, descriptors, memory.
 package process

@@ -33,7 +33,7 @@ func (p *Process) Usage() (Usage, error) {
 		if err != nil {
 			return sum, err
 		}
-		rss, err := rssOf(pid)
+		rss, err := RSS(pid)
 		if err != nil {
 			return sum, err
 		}
@@ -103,7 +103,8 @@ func processClock(pid int) int32 {
 	return int32(^pid)<<3 | scheduled
 }
 
-func rssOf(pid int) (float64, error) {
+// RSS is the resident memory of a process, in bytes.
+func RSS(pid int) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
 		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"xpyd/sim"
-	"xpyd/tools/exposition"
 	"xpyd/tools/process"
 )
 
@@ -56,11 +55,11 @@ vllm:prompt_tokens_total{engine="0",model_name="m"} 500.0
 vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_cache_hit"} 7.0
 vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compute"} 1.5e+06
 `
-	page, err := exposition.Read(strings.NewReader(text))
+	page, err := process.ReadPage(strings.NewReader(text))
 	if n := computed(page); err != nil || n != 1.5e6 {
 		t.Errorf("%g tokens, error %v", n, err)
 	}
-	page, err = exposition.Read(strings.NewReader("python_info{a=\"b\"} 1.0\n"))
+	page, err = process.ReadPage(strings.NewReader("python_info{a=\"b\"} 1.0\n"))
 	if n := computed(page); err != nil || !math.IsNaN(n) {
 		t.Errorf("without the counter: %g, error %v, want NaN", n, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 
-	"xpyd/tools/exposition"
 	"xpyd/tools/process"
 	"xpyd/tools/report"
 )
@@ -17,7 +16,7 @@ const (
 
 // computed returns how many prompt tokens an engine has computed, which came neither from its cache
 // nor from another engine. It is NaN if the engine does not say.
-func computed(page exposition.Page) float64 {
+func computed(page process.Page) float64 {
 	n, err := page.Sum(bySource, computedHere)
 	if err != nil {
 		return math.NaN()
@@ -37,7 +36,7 @@ func takeCensus(ctx context.Context, pools process.Pools) (c census, err error) 
 
 func askComputed(ctx context.Context, engines []string) (all []float64, err error) {
 	for _, addr := range engines {
-		page, err := exposition.Of(ctx, "http://"+addr)
+		page, err := process.PageOf(ctx, "http://"+addr)
 		if err != nil {
 			return nil, err
 		}

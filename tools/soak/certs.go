@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // certs has the certificates of a run over TLS, all of one CA. Clients, proxy and engines show one to each
@@ -162,11 +162,11 @@ const certsBound = 30 * time.Second
 func (n *renewer) run(ctx context.Context) {
 	pause := max(n.s.o.Duration/30, time.Second)
 	last := func() time.Time { return n.s.plan.start(stageRecovery) } // later while the faults go on
-	for time.Now().Add(pause).Before(last()) && probe.SleepUntil(ctx, time.Now().Add(pause)) {
+	for time.Now().Add(pause).Before(last()) && process.SleepUntil(ctx, time.Now().Add(pause)) {
 		n.turn(ctx, false)
 	}
 	for time.Now().Before(last()) {
-		if !probe.SleepUntil(ctx, last()) {
+		if !process.SleepUntil(ctx, last()) {
 			return
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // ejection is a line of the proxy's log. The proxy stops using a backend for a while because of its
@@ -135,7 +135,7 @@ func (s *soak) wellAgain(ctx context.Context) {
 // notUp names what the proxy does not show as up, or returns "".
 func (s *soak) notUp(ctx context.Context) (amiss string, err error) {
 	_, admin, _ := s.proxy.now()
-	body, err := probe.Fetch(ctx, "http://"+admin+"/pools")
+	body, err := process.Get(ctx, "http://"+admin+"/pools")
 	if err != nil {
 		return "", err
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // These are the bounds of what is judged at the end of a run.
@@ -208,7 +208,7 @@ func (s *soak) judgeHarness() {
 func (s *soak) keepState(ctx context.Context, when string) {
 	_, admin, _ := s.proxy.now()
 	for name, path := range map[string]string{"goroutines": "/debug/pprof/goroutine?debug=1", "metrics": "/metrics", "pools": "/pools", "heap": "/debug/pprof/heap?gc=1"} {
-		body, err := probe.Fetch(ctx, "http://"+admin+path)
+		body, err := process.Get(ctx, "http://"+admin+path)
 		if err != nil {
 			body = []byte(err.Error() + "\n")
 		}

@@ -8,7 +8,7 @@ import (
 
 	"xpyd/ctl"
 	"xpyd/sim"
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // operator drains, weighs, removes and adds backends over the admin port, one at a time, in all stages
@@ -29,7 +29,7 @@ const (
 func (o *operator) run(ctx context.Context) {
 	for {
 		pause := operateEvery/2 + time.Duration(o.r.Int64N(int64(operateEvery)))
-		if !probe.SleepUntil(ctx, time.Now().Add(pause)) || time.Now().After(o.s.plan.end(stageRecovery).Add(-operateLast)) {
+		if !process.SleepUntil(ctx, time.Now().Add(pause)) || time.Now().After(o.s.plan.end(stageRecovery).Add(-operateLast)) {
 			break
 		}
 		if st := o.choose(ctx); st != nil {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xpyd/tools/completion"
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // ReloadOptions describe a run in which backends come and go by reload.
@@ -183,7 +183,7 @@ func (r *reload) line(line []byte) {
 // run goes through the stages: some reloads first, so that what the proxy allocates once does not
 // look like a leak, then a rest, the run itself, and another rest.
 func (r *reload) run(ctx context.Context, out io.Writer) (err error) {
-	if err := probe.AwaitReady(ctx, r.proxy.address()); err != nil {
+	if err := process.AwaitReady(ctx, r.proxy.address()); err != nil {
 		return err
 	}
 	random := rand.New(rand.NewPCG(r.o.Seed, 0))
@@ -214,7 +214,7 @@ func (r *reload) work(ctx context.Context, random *rand.Rand, d time.Duration) {
 	}
 	for {
 		wait := leastPause + time.Duration(random.Int64N(int64(leastPause)))
-		if !probe.SleepUntil(ctx, time.Now().Add(wait)) {
+		if !process.SleepUntil(ctx, time.Now().Add(wait)) {
 			break
 		}
 		if err := r.replace(context.WithoutCancel(ctx), random); err != nil {
@@ -229,7 +229,7 @@ func (r *reload) work(ctx context.Context, random *rand.Rand, d time.Duration) {
 func (r *reload) client(ctx context.Context, i int) {
 	c := &client{s: r.soak, r: rand.New(rand.NewPCG(r.o.Seed, uint64(i)+1))}
 	defer c.drop()
-	for n := 0; probe.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond)); n++ {
+	for n := 0; process.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond)); n++ {
 		begin := time.Now()
 		q := r.draw(c.r, fmt.Sprintf("%s%d-%d-%d", reloadID, time.Since(r.plan.begin).Nanoseconds(), i, n))
 		switch what := c.do(q); what {
@@ -309,13 +309,13 @@ func (r *reload) putInForce(ctx context.Context) (said reloadedLine, err error) 
 
 // rest waits until the proxy has no requests, no connection to a removed backend, and holds no more
 // than want and what the counters take that it keeps of removed backends. With nil it may hold anything.
-func (r *reload) rest(ctx context.Context, want *probe.Census) (least probe.Census, err error) {
+func (r *reload) rest(ctx context.Context, want *process.Census) (least process.Census, err error) {
 	if err := r.warmedUp(ctx); err != nil {
 		return least, err
 	}
 	if want != nil {
 		_, admin, _ := r.proxy.now()
-		series, err := probe.Series(ctx, admin)
+		series, err := process.Series(ctx, admin)
 		if err != nil {
 			return least, err
 		}
@@ -335,7 +335,7 @@ func (r *reload) rest(ctx context.Context, want *probe.Census) (least probe.Cens
 		if time.Since(begin) > r.o.Rest && (want == nil || beyond(least, *want) == "" && r.backends.clinging() == 0) {
 			break
 		}
-		probe.SleepUntil(ctx, time.Now().Add(200*time.Millisecond))
+		process.SleepUntil(ctx, time.Now().Add(200*time.Millisecond))
 	}
 	return least, ctx.Err()
 }
@@ -349,7 +349,7 @@ func (r *reload) warmedUp(ctx context.Context) error {
 	_, admin, _ := r.proxy.now()
 	last := -1.0
 	for end := time.Now().Add(bound); time.Now().Before(end); {
-		series, err := probe.Series(ctx, admin)
+		series, err := process.Series(ctx, admin)
 		if err != nil {
 			return err
 		}
@@ -358,14 +358,14 @@ func (r *reload) warmedUp(ctx context.Context) error {
 			return nil
 		}
 		last = sum
-		probe.SleepUntil(ctx, time.Now().Add(r.o.Rest/2))
+		process.SleepUntil(ctx, time.Now().Add(r.o.Rest/2))
 	}
 	return fmt.Errorf("the proxy still warms pairs up after %v", bound)
 }
 
 // beyond says what c has more than base, or "" if nothing. Descriptors come and go with the
 // readings of the engines. The engines count those that belong to removed ones.
-func beyond(c, base probe.Census) string {
+func beyond(c, base process.Census) string {
 	var more []string
 	if c.Goroutines > base.Goroutines+8 {
 		more = append(more, "goroutines")

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"xpyd/tools/completion"
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // idleRun is a run without a proxy, with one engine in the configuration.
@@ -245,12 +245,12 @@ func TestReloadClientLeavesWhenToldTo(t *testing.T) {
 }
 
 func TestReloadCensusNamesWhatHasGrown(t *testing.T) {
-	held := func(goroutines, fds int, heap, rss float64) probe.Census {
-		return probe.Census{Goroutines: goroutines, FDs: fds, Heap: heap, RSS: rss}
+	held := func(goroutines, fds int, heap, rss float64) process.Census {
+		return process.Census{Goroutines: goroutines, FDs: fds, Heap: heap, RSS: rss}
 	}
 	base := held(100, 1000, 20<<20, 100<<20)
 	for name, c := range map[string]struct {
-		now  probe.Census
+		now  process.Census
 		want string
 	}{
 		"the same":         {base, ""},

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"slices"
 
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // judge checks the proxy at rest, and the engines that have left.
@@ -16,7 +16,7 @@ func (r *reload) judge(ctx context.Context) error {
 		r.found("more than before", "%s: %v, before: %v", more, r.after, r.base)
 	}
 	_, admin, _ := r.proxy.now()
-	g, err := probe.ReadGauges(ctx, admin)
+	g, err := process.ReadGauges(ctx, admin)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ var backendLabel = regexp.MustCompile(`[{,]backend="([^"]*)"`)
 
 // judgeSeries finds metrics of backends that were removed, and reloads that were not counted.
 func (r *reload) judgeSeries(ctx context.Context, admin string) error {
-	series, err := probe.Series(ctx, admin)
+	series, err := process.Series(ctx, admin)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (r *reload) otherSeries(series map[string]float64) (more []string, kept int
 
 // judgePools compares the backends that the proxy shows with those of the file.
 func (r *reload) judgePools(ctx context.Context, admin string) error {
-	text, err := probe.Fetch(ctx, "http://"+admin+"/pools")
+	text, err := process.Get(ctx, "http://"+admin+"/pools")
 	if err != nil {
 		return err
 	}

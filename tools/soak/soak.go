@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"xpyd/tools/completion"
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // Options describe a soak.
@@ -75,7 +75,7 @@ type soak struct {
 	deaths int // engines that were dead for longer than killSeen
 	strays int // the most legs that went to one of them after that
 
-	base, after probe.Census
+	base, after process.Census
 	settled     time.Duration // time until the ledgers were empty
 }
 
@@ -213,13 +213,13 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 
 // baseline returns what the proxy holds at rest. Its heap is that of a process that has served,
 // because what it allocates once is no leak.
-func (s *soak) baseline(ctx context.Context) (probe.Census, error) {
+func (s *soak) baseline(ctx context.Context) (process.Census, error) {
 	_, admin, _ := s.proxy.now()
-	if err := probe.AwaitReady(ctx, admin); err != nil {
-		return probe.Census{}, err
+	if err := process.AwaitReady(ctx, admin); err != nil {
+		return process.Census{}, err
 	}
-	if err := probe.AwaitPolled(ctx, admin, 2*poolSize); err != nil {
-		return probe.Census{}, err
+	if err := process.AwaitPolled(ctx, admin, 2*poolSize); err != nil {
+		return process.Census{}, err
 	}
 	rest, err := s.quietest(ctx, restFor)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *soak) baseline(ctx context.Context) (probe.Census, error) {
 const restFor = 4 * time.Second
 
 // quietest returns the smallest census of a span.
-func (s *soak) quietest(ctx context.Context, span time.Duration) (least probe.Census, err error) {
+func (s *soak) quietest(ctx context.Context, span time.Duration) (least process.Census, err error) {
 	for end := time.Now().Add(span); ; time.Sleep(250 * time.Millisecond) {
 		c, err := s.census(ctx)
 		if err != nil {
@@ -269,14 +269,14 @@ func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 	beside.Go(func() { s.watch.run(watching) })
 	beside.Go(func() {
 		st := &storm{s: s, r: r, busy: map[*station]bool{}}
-		if probe.SleepUntil(ctx, s.plan.start(stageFaults)) {
+		if process.SleepUntil(ctx, s.plan.start(stageFaults)) {
 			st.run(ctx)
 		}
 		beside.Go(func() {
-			probe.SleepUntil(ctx, s.plan.end(stageRecovery))
+			process.SleepUntil(ctx, s.plan.end(stageRecovery))
 			unload()
 		})
-		if probe.SleepUntil(ctx, s.plan.end(stageHealing)) {
+		if process.SleepUntil(ctx, s.plan.end(stageHealing)) {
 			s.wellAgain(ctx)
 		}
 	})
@@ -303,7 +303,7 @@ func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 func (s *soak) streams(ctx context.Context, i int) {
 	c := &client{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+1))}
 	defer c.drop()
-	probe.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(s.plan.until[stageWarm])))))
+	process.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(s.plan.until[stageWarm])))))
 	for n := 0; ctx.Err() == nil; n++ {
 		switch k := c.r.IntN(1000); {
 		case k < malformed:
@@ -313,7 +313,7 @@ func (s *soak) streams(ctx context.Context, i int) {
 		default:
 			c.do(c.draw(fmt.Sprintf("soak-%d-%d", i, n)))
 		}
-		probe.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond))
+		process.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond))
 	}
 }
 
@@ -321,7 +321,7 @@ func (s *soak) streams(ctx context.Context, i int) {
 func (s *soak) shorts(ctx context.Context, i int) {
 	c := &client{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+1<<20))}
 	defer c.drop()
-	for n := 0; probe.SleepUntil(ctx, time.Now().Add(time.Duration(200+c.r.IntN(1200))*time.Millisecond)); n++ {
+	for n := 0; process.SleepUntil(ctx, time.Now().Add(time.Duration(200+c.r.IntN(1200))*time.Millisecond)); n++ {
 		c.do(c.drawShort(fmt.Sprintf("soak-s%d-%d", i, n)))
 	}
 }
@@ -331,10 +331,10 @@ func (s *soak) shorts(ctx context.Context, i int) {
 func (s *soak) controls(ctx context.Context, i int) {
 	c := &client{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+2<<20)), direct: true}
 	defer c.drop()
-	probe.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(s.plan.until[stageWarm])))))
+	process.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(s.plan.until[stageWarm])))))
 	for n := 0; ctx.Err() == nil; n++ {
 		c.do(c.drawControl(fmt.Sprintf("soak-c%d-%d", i, n)))
-		probe.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond))
+		process.SleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond))
 	}
 }
 
@@ -366,6 +366,6 @@ func (s *soak) leaks(ctx context.Context) error {
 
 // within allows what a probe of a backend holds at that moment, and a heap that is larger by a
 // fifth but by no less than 2 MiB. A heap of 3 MiB cannot be measured to a fifth.
-func within(c, base probe.Census) bool {
+func within(c, base process.Census) bool {
 	return c.Goroutines <= base.Goroutines+2 && c.FDs <= base.FDs+2 && c.Heap <= max(base.Heap*1.2, base.Heap+2<<20)
 }

@@ -13,7 +13,7 @@ import (
 
 	"xpyd/sim"
 	"xpyd/sim/faultnet"
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // storm draws the faults of a run, in stageFaults.
@@ -69,10 +69,10 @@ func (st *storm) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		c := slices.MinFunc(chores, func(a, b *chore) int { return a.next.Compare(b.next) })
 		if st.eachWasDone() && c.next.After(end) {
-			probe.SleepUntil(ctx, end)
+			process.SleepUntil(ctx, end)
 			break
 		}
-		if !probe.SleepUntil(ctx, c.next) {
+		if !process.SleepUntil(ctx, c.next) {
 			break
 		}
 		c.do(ctx)
@@ -147,7 +147,7 @@ func (st *storm) last(ctx context.Context, s *station, kind, text string, d time
 		st.s.verdict.breach(invHarness, "a fault that could not be injected", "%s %s on %s: %v", kind, text, s.Name(), err)
 	}
 	st.wg.Go(func() {
-		probe.SleepUntil(ctx, time.Now().Add(d))
+		process.SleepUntil(ctx, time.Now().Add(d))
 		if err := undo(); err != nil {
 			st.s.verdict.breach(invHarness, "a fault that could not be undone", "%s %s on %s: %v", kind, text, s.Name(), err)
 		}
@@ -239,7 +239,7 @@ func (st *storm) kill(ctx context.Context) {
 		s.kill()
 		at := time.Now()
 		st.wg.Go(func() {
-			if d > killSeen && probe.SleepUntil(ctx, at.Add(killSeen)) {
+			if d > killSeen && process.SleepUntil(ctx, at.Add(killSeen)) {
 				seen <- st.legsTo(s)
 			}
 		})
@@ -269,7 +269,7 @@ type legCount struct{ legs, begun float64 }
 
 func (st *storm) legsTo(s *station) (c legCount) {
 	_, admin, _ := st.s.proxy.now()
-	series, err := probe.Series(context.Background(), admin)
+	series, err := process.Series(context.Background(), admin)
 	if err != nil {
 		return c // a process that has handed over meanwhile
 	}
@@ -349,7 +349,7 @@ func (st *storm) reloadWith(ctx context.Context, settings map[string]any, result
 	st.s.faults.close(st.s.faults.open("proxy", "reload "+result, "", 0))
 	_, admin, _ := st.s.proxy.now()
 	name := `xpyd_config_reloads_total{result="` + result + `"}`
-	before, err := probe.Series(ctx, admin)
+	before, err := process.Series(ctx, admin)
 	if err != nil {
 		return err
 	}
@@ -362,7 +362,7 @@ func (st *storm) reloadWith(ctx context.Context, settings map[string]any, result
 		return err
 	}
 	for ctx.Err() == nil {
-		after, err := probe.Series(ctx, admin)
+		after, err := process.Series(ctx, admin)
 		if err == nil && after[name] > before[name] {
 			return nil
 		}

@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/tools/exposition"
-	"xpyd/tools/probe"
+	"xpyd/tools/process"
 )
 
 // sampleEvery is the time between two looks at the proxy's metrics.
@@ -116,7 +115,7 @@ func (m *sampler) sample(ctx context.Context, admin string) (metricSample, error
 }
 
 func readSample(in io.Reader) (metricSample, error) {
-	page, err := exposition.Read(in)
+	page, err := process.ReadPage(in)
 	if err != nil {
 		return metricSample{}, fmt.Errorf("sample the proxy: %w", err)
 	}
@@ -142,7 +141,7 @@ func (m *sampler) lookAtLedgers() {
 // lookAtProcess notes the resident memory.
 func (m *sampler) lookAtProcess() {
 	pid, _, since := m.s.proxy.now()
-	rss, err := probe.ResidentMemory(pid)
+	rss, err := process.RSS(pid)
 	if err == nil && time.Since(since) > rssSettled {
 		m.rss = append(m.rss, rssSample{time.Now(), pid, rss})
 	}
@@ -205,7 +204,7 @@ func state(name string) bool {
 // engines reports whether a counter is the engines' own. These begin at 0 when an engine restarts.
 func engines(name string) bool { return strings.HasPrefix(name, "xpyd_engine_prefix_cache_") }
 
-func (s *soak) census(ctx context.Context) (c probe.Census, err error) {
+func (s *soak) census(ctx context.Context) (c process.Census, err error) {
 	pid, admin, _ := s.proxy.now()
-	return probe.TakeCensus(ctx, pid, admin)
+	return process.TakeCensus(ctx, pid, admin)
 }

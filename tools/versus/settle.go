@@ -6,7 +6,7 @@ import (
 	"maps"
 	"time"
 
-	"xpyd/tools/exposition"
+	"xpyd/tools/process"
 )
 
 const (
@@ -43,7 +43,7 @@ func settle(ctx context.Context, s shape, p *running) error {
 
 // warmUpsOf returns how many there were, by result.
 func warmUpsOf(ctx context.Context, admin string) (map[string]float64, error) {
-	page, err := exposition.Of(ctx, "http://"+admin)
+	page, err := process.PageOf(ctx, "http://"+admin)
 	if err != nil {
 		return nil, fmt.Errorf("count warm-ups: %w", err)
 	}

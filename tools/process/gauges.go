@@ -1,12 +1,8 @@
-// Package probe asks a running proxy and its process what they hold: gauges, goroutines, descriptors,
-// memory. It knows the proxy only by its ports and its process id.
-package probe
+package process
 
 import (
 	"context"
 	"fmt"
-
-	"xpyd/tools/exposition"
 )
 
 // Gauges are sums over the series of the proxy's /metrics.
@@ -41,7 +37,7 @@ func (g Gauges) Problems() []string {
 
 // ReadGauges reads the /metrics of an admin port.
 func ReadGauges(ctx context.Context, admin string) (Gauges, error) {
-	page, err := exposition.Of(ctx, "http://"+admin)
+	page, err := PageOf(ctx, "http://"+admin)
 	if err != nil {
 		return Gauges{}, err
 	}
@@ -57,6 +53,6 @@ func ReadGauges(ctx context.Context, admin string) (Gauges, error) {
 
 // Series reads the values of an admin port's metrics, by series.
 func Series(ctx context.Context, admin string) (map[string]float64, error) {
-	page, err := exposition.Of(ctx, "http://"+admin)
+	page, err := PageOf(ctx, "http://"+admin)
 	return page.Series, err
 }

@@ -1,9 +1,8 @@
-package probe
+package process
 
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 )
 
@@ -13,12 +12,9 @@ func AwaitReady(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
-		resp, err := get(ctx, "http://"+addr+"/readyz")
+		_, err := Get(ctx, "http://"+addr+"/readyz")
 		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+			return nil
 		}
 		select {
 		case <-ctx.Done():

@@ -1,4 +1,4 @@
-package probe
+package process
 
 import (
 	"context"
@@ -10,20 +10,6 @@ import (
 
 // PoolWorker marks the goroutines of fasthttp's worker pools.
 const PoolWorker = "fasthttp.(*workerPool).workerFunc"
-
-// ResidentMemory returns the resident memory of a process, in bytes.
-func ResidentMemory(pid int) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read resident memory: %w", err)
-	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	var kib float64
-	if _, err := fmt.Sscanf(rest, "%f kB", &kib); err != nil {
-		return 0, fmt.Errorf("read resident memory: %w", err)
-	}
-	return kib * 1024, nil
-}
 
 // Census is what a process of the proxy holds while it has no requests.
 type Census struct {
@@ -38,11 +24,11 @@ func (c Census) String() string {
 // TakeCensus asks the process of the proxy at that admin port, and the kernel.
 func TakeCensus(ctx context.Context, pid int, admin string) (c Census, err error) {
 	for range 2 { // the second collection drops a pool's content
-		if _, err := Fetch(ctx, "http://"+admin+"/debug/pprof/heap?gc=1"); err != nil {
+		if _, err := Get(ctx, "http://"+admin+"/debug/pprof/heap?gc=1"); err != nil {
 			return c, err
 		}
 	}
-	dump, err := Fetch(ctx, "http://"+admin+"/debug/pprof/goroutine?debug=1")
+	dump, err := Get(ctx, "http://"+admin+"/debug/pprof/goroutine?debug=1")
 	if err != nil {
 		return c, err
 	}
@@ -59,7 +45,7 @@ func TakeCensus(ctx context.Context, pid int, admin string) (c Census, err error
 		return c, fmt.Errorf("count the proxy's descriptors: %w", err)
 	}
 	c.FDs = len(fds)
-	c.RSS, err = ResidentMemory(pid)
+	c.RSS, err = RSS(pid)
 	return c, err
 }
 
