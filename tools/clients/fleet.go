@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"xpyd/tools/certs"
 	"xpyd/tools/process"
 )
 
@@ -25,7 +26,7 @@ type fleet struct {
 	prefill, decode []string         // base URLs
 	url, admin      string           // of xpyd
 	vllm            bool             // the engines are real ones, and not of this fleet
-	certificates    certificates     // with a key, url is https://
+	ca              string           // file of the CA of this run, with a key: url is https:// then
 	victim          *process.Process // another xpyd in front of the same engines, without TLS, which a check kills; nil without a key
 	victimURL       string
 	processes       []*process.Process // in the order of their start
@@ -55,17 +56,25 @@ func startFleet(ctx context.Context, xpyd, dir string, key bool) (*fleet, error)
 	return f, f.startGuarded(ctx, xpyd)
 }
 
-// startGuarded starts an xpyd that wants a key and speaks TLS, and one that wants a key only.
+// startGuarded starts an xpyd that wants a key and speaks TLS, and one that wants a key only. The clients get
+// the CA's file in the way that their documentation tells. No other CA of the machine has signed anything, so a
+// client that ignores the file cannot connect.
 func (f *fleet) startGuarded(ctx context.Context, xpyd string) (err error) {
-	if f.certificates, err = certify(f.dir); err != nil {
+	ca, err := certs.New(f.dir)
+	if err != nil {
 		return err
 	}
+	own, err := ca.Pair("own.pem")
+	if err != nil {
+		return err
+	}
+	f.ca = ca.File()
 	config := filepath.Join(f.dir, "xpyd.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, "limits:\n  client_in_flight: %d\n", f.held()), 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
 	guard := []string{"--api-key", apiKey, "--config", config}
-	x, err := f.startProxy(ctx, xpyd, "xpyd", append(guard, "--tls-cert", f.certificates.cert, "--tls-key", f.certificates.key)...)
+	x, err := f.startProxy(ctx, xpyd, "xpyd", append(guard, "--tls-cert", own, "--tls-key", own)...)
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (j *job) checks(ctx context.Context, trust, dir, program string, args ...st
 	cmd.Env = append(os.Environ(), "CLIENTS_URL="+f.url, "CLIENTS_ADMIN="+f.admin, "CLIENTS_KEY="+apiKey,
 		"CLIENTS_PREFILL="+strings.Join(f.prefill, ","), "CLIENTS_DECODE="+strings.Join(f.decode, ","),
 		"CLIENTS_ENGINES="+f.kind(), "CLIENTS_VICTIM="+f.victimURL, "CLIENTS_VICTIM_PID="+f.victimPID(),
-		trust+"="+f.certificates.ca,
+		trust+"="+f.ca,
 		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1,localhost")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

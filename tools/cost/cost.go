@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"xpyd/tools/certs"
 	"xpyd/tools/completion"
 	"xpyd/tools/process"
 )
@@ -85,15 +86,17 @@ func (c *run) start(ctx context.Context, dir string) (engines *process.Process, 
 	scheme, args, flags := "http://", []string{"engines"}, []string(nil)
 	trust := (*tls.Config)(nil)
 	if c.o.TLS {
-		cert, key, err := certificate(dir)
-		if err == nil {
-			trust, err = trusting(cert)
-		}
+		ca, err := certs.New(dir)
 		if err != nil {
 			return nil, err
 		}
-		scheme, args = "https://", append(args, "--cert", cert, "--key", key)
-		flags = []string{"--tls-cert", cert, "--tls-key", key, "--backend-tls-ca", cert}
+		own, err := ca.Pair("own.pem") // of the proxy and of the engines
+		if err != nil {
+			return nil, err
+		}
+		trust = &tls.Config{RootCAs: ca.Pool, ServerName: "127.0.0.1"}
+		scheme, args = "https://", append(args, "--cert", own, "--key", own)
+		flags = []string{"--tls-cert", own, "--tls-key", own, "--backend-tls-ca", ca.File()}
 	}
 	var pools process.Pools
 	if engines, err = process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, c.o.Self, args...); err != nil {

@@ -3,23 +3,17 @@ package monitoring
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
+	"xpyd/tools/certs"
 	"xpyd/tools/process"
 )
 
@@ -121,9 +115,13 @@ func deploy(ctx context.Context, dir, xpyd string) (*deployment, error) {
 const teamKey, batchKey = "check-team", "check-batch"
 
 // addSecond starts the second proxy. Its data port speaks TLS.
-func (d *deployment) addSecond(ctx context.Context) (err error) {
-	cert, key := filepath.Join(d.dir, "cert.pem"), filepath.Join(d.dir, "key.pem")
-	if err := writeCertificate(cert, key); err != nil {
+func (d *deployment) addSecond(ctx context.Context) error {
+	ca, err := certs.New(d.dir)
+	if err != nil {
+		return err
+	}
+	own, err := ca.Pair("own.pem")
+	if err != nil {
 		return err
 	}
 	keys := filepath.Join(d.dir, "keys.yaml")
@@ -134,36 +132,12 @@ func (d *deployment) addSecond(ctx context.Context) (err error) {
 		return err
 	}
 	x, err := process.Serve(ctx, filepath.Join(d.dir, "second.log"), nil, d.xpyd, "--prefill", "http://"+d.mortal.addr, "--encode", "http://"+d.encode.addr,
-		"--decode", strings.Join(append(d.decode, "http://"+d.deaf.addr), ","), "--tls-cert", cert, "--tls-key", key, "--keys-file", keys,
+		"--decode", strings.Join(append(d.decode, "http://"+d.deaf.addr), ","), "--tls-cert", own, "--tls-key", own, "--keys-file", keys,
 		"--prefill-max-in-flight", "1", "--decode-max-in-flight", "2", "--kv-release", "off")
 	if err != nil {
 		return err
 	}
 	d.second, d.proxies, d.admins = x.Process, append(d.proxies, "https://"+x.Addr), append(d.admins, x.Admin)
-	return nil
-}
-
-// writeCertificate writes a certificate of a day, signed by itself.
-func writeCertificate(certPath, keyPath string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return fmt.Errorf("make a certificate: %w", err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	if err := os.WriteFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600); err != nil {
-		return fmt.Errorf("write a certificate: %w", err)
-	}
-	if err := os.WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600); err != nil {
-		return fmt.Errorf("write a key: %w", err)
-	}
 	return nil
 }
 

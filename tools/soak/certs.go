@@ -2,140 +2,70 @@ package soak
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"xpyd/tools/certs"
 	"xpyd/tools/process"
 )
 
-// certs has the certificates of a run over TLS, all of one CA. Clients, proxy and engines show one to each
-// other. Those of the proxy and of the engines are replaced while the run goes on.
-type certs struct {
-	dir  string
-	ca   *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-
+// runCerts has the certificates of a run over TLS. Clients, proxy and engines show one to each other. Those of
+// the proxy and of the engines are replaced while the run goes on.
+type runCerts struct {
+	*certs.CA
 	client   tls.Certificate
 	sessions tls.ClientSessionCache // of the clients
 	engine   atomic.Pointer[tls.Certificate]
-	serial   atomic.Int64 // of the certificate issued last
 }
 
-// These are files in the directory of artefacts. A certificate and its key are in one file, so that a
-// rename replaces both.
-const (
-	caFile    = "ca.pem"
-	proxyFile = "proxy.pem"
-)
+// proxyFile is in the directory of artefacts. A certificate and its key are in one file, so that a rename
+// replaces both.
+const proxyFile = "proxy.pem"
 
-func newCerts(dir string) (*certs, error) {
-	c := &certs{dir: dir, pool: x509.NewCertPool(), sessions: tls.NewLRUClientSessionCache(0)}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make the CA's key: %w", err)
-	}
-	c.key = key
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err == nil {
-		c.ca, err = x509.ParseCertificate(der)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make the CA: %w", err)
-	}
-	c.pool.AddCert(c.ca)
-	c.serial.Store(1)
-	if err := c.write(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
+func newCerts(dir string) (c *runCerts, err error) {
+	c = &runCerts{sessions: tls.NewLRUClientSessionCache(0)}
+	if c.CA, err = certs.New(dir); err != nil {
 		return nil, err
 	}
-	if c.client, _, err = c.issue(); err != nil {
+	if c.client, _, err = c.Issue(); err != nil {
 		return nil, err
 	}
 	_, err = c.renew()
 	return c, err
 }
 
-// issue makes a certificate for 127.0.0.1, and the text of its file.
-func (c *certs) issue() (cert tls.Certificate, text []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return cert, nil, fmt.Errorf("make a key: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(c.serial.Add(1)), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, &key.PublicKey, c.key)
-	if err != nil {
-		return cert, nil, fmt.Errorf("make a certificate: %w", err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return cert, nil, fmt.Errorf("make a key: %w", err)
-	}
-	text = append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})...)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, text, nil
-}
-
-func (c *certs) write(name string, text []byte) error {
-	path := filepath.Join(c.dir, name)
-	err := os.WriteFile(path+".new", text, 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return fmt.Errorf("write a certificate: %w", err)
-	}
-	return nil
-}
-
 // renew replaces the certificates of the engines and of the proxy, and returns the serial number of the
 // proxy's.
-func (c *certs) renew() (serial int64, err error) {
-	engine, _, err := c.issue()
+func (c *runCerts) renew() (serial int64, err error) {
+	engine, _, err := c.Issue()
 	if err != nil {
 		return 0, err
 	}
 	c.engine.Store(&engine)
-	_, text, err := c.issue()
-	if err != nil {
-		return 0, err
-	}
-	return c.serial.Load(), c.write(proxyFile, text)
+	_, err = c.Pair(proxyFile)
+	return c.Last(), err
 }
 
 // server is the configuration of an engine.
-func (c *certs) server() *tls.Config {
+func (c *runCerts) server() *tls.Config {
 	if c == nil {
 		return nil
 	}
 	return &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.engine.Load(), nil },
-		ClientAuth:     tls.RequireAndVerifyClientCert, ClientCAs: c.pool,
+		ClientAuth:     tls.RequireAndVerifyClientCert, ClientCAs: c.Pool,
 	}
 }
 
 // dialer is the configuration of a client. With resume it takes up a session of before, as SDKs do. Where
 // each refused request cost a whole handshake, the clients alone would take all of a small machine.
-func (c *certs) dialer(version uint16, resume bool) *tls.Config {
-	cfg := &tls.Config{RootCAs: c.pool, ServerName: "127.0.0.1", Certificates: []tls.Certificate{c.client}, MaxVersion: version}
+func (c *runCerts) dialer(version uint16, resume bool) *tls.Config {
+	cfg := &tls.Config{RootCAs: c.Pool, ServerName: "127.0.0.1", Certificates: []tls.Certificate{c.client}, MaxVersion: version}
 	if resume {
 		cfg.ClientSessionCache = c.sessions
 	}
@@ -143,8 +73,8 @@ func (c *certs) dialer(version uint16, resume bool) *tls.Config {
 }
 
 // settings adds the keys of TLS to the proxy's configuration.
-func (c *certs) settings(all map[string]any) {
-	ca, own := filepath.Join(c.dir, caFile), filepath.Join(c.dir, proxyFile)
+func (c *runCerts) settings(all map[string]any) {
+	ca, own := c.File(), filepath.Join(c.Dir, proxyFile)
 	all["tls"] = map[string]any{"cert": own, "key": own, "client_ca": ca}
 	all["backend_tls"] = map[string]any{"ca": ca, "cert": own, "key": own}
 	all["timeouts"].(map[string]any)["handshake"] = "2s"
@@ -197,7 +127,7 @@ func (n *renewer) refuse(ctx context.Context) {
 	before, told := int64(0), n.s.log.badCerts.Load()
 	err := n.await(ctx, func() bool { before = n.served(); return before != 0 })
 	if err == nil {
-		err = n.s.certs.write(proxyFile, []byte("no certificate\n"))
+		err = n.s.certs.Write(proxyFile, []byte("no certificate\n"))
 	}
 	if err == nil {
 		err = n.hangUp()

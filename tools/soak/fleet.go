@@ -64,7 +64,7 @@ const decodeOfKept = 4096
 
 // startFleet returns what it has started, even if it fails. injected is called for each thing
 // that a relay does on purpose.
-func startFleet(o Options, certs *certs, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*fleet, error) {
+func startFleet(o Options, certs *runCerts, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*fleet, error) {
 	f := &fleet{book: book, decOf: map[string]string{}}
 	var err error
 	if f.control, err = sim.Start(sim.Options{Model: completion.Model, MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192, PrefillTokensPerSecond: prefillSpeed, TokenLatency: tokenLatency, MaxBatchedTokens: -1, NoPrefixCaching: true}); err != nil {

@@ -46,7 +46,7 @@ func (s *soak) conclude(out io.Writer, err error) error {
 // clean removes the files that a run writes.
 func (s *soak) clean() error {
 	var errs []error
-	for _, name := range []string{"faults.jsonl", "soak.json", stateFile, caFile, proxyFile, "proxy.log", "proxy.log.1"} {
+	for _, name := range []string{"faults.jsonl", "soak.json", stateFile, "ca.pem", proxyFile, "proxy.log", "proxy.log.1"} {
 		if err := os.Remove(filepath.Join(s.o.Artefacts, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove artefacts: %w", err))
 		}

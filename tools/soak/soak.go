@@ -69,7 +69,7 @@ type soak struct {
 	proxy   *proxy
 	log     *proxyLog
 	watch   *sampler
-	certs   *certs         // nil without TLS
+	certs   *runCerts      // nil without TLS
 	inForce map[string]any // the configuration that the proxy's file holds
 
 	deaths int // engines that were dead for longer than killSeen
