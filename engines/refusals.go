@@ -1,7 +1,6 @@
 package engines
 
 import (
-	"encoding/json"
 	"sync"
 
 	"xpyd/kvparams"
@@ -54,27 +53,4 @@ func (r *refusals) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.traits, r.told = 0, nil
-}
-
-// Shorter reports whether the engine of p is known to take only shorter prompts than that of d.
-func (s *Set) Shorter(p, d *router.Backend) bool {
-	ours, theirs := s.room(p), s.room(d)
-	return ours > 0 && theirs > ours
-}
-
-// room is how many tokens of prompt and answer together b's engine takes, or 0 if that is not known. Adapters do not
-// list it.
-func (s *Set) room(b *router.Backend) (most int) {
-	e := s.get(b)
-	if e == nil || e.models.Load() == nil {
-		return 0
-	}
-	for _, raw := range e.models.Load().Data {
-		var m struct {
-			Room int `json:"max_model_len"`
-		}
-		_ = json.Unmarshal(raw, &m)
-		most = max(most, m.Room)
-	}
-	return most
 }

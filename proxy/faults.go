@@ -63,21 +63,22 @@ func (c *completion) badAnswer(b *router.Backend, f fault.Fault, why error) *fai
 // prefillRefused judges an answer of P that is not a 200.
 func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
 	f := c.s.refused(fault.Prefill, status)
+	flag, always := "", kvparams.Trait(0)
 	if f.Cause == fault.Status && status < 500 {
-		c.p.flag, c.p.always = kvparams.RefusingFlag(c.p.buf)
+		flag, always = kvparams.RefusingFlag(c.p.buf)
 	}
 	traits := c.req.Traits()
 	switch {
 	case f.Cause != fault.Status:
 	case traits&kvparams.DemandsTool != 0:
 		f.Cause = fault.Forced
-	case status == fasthttp.StatusBadRequest && (traits != 0 || c.p.flag != ""):
+	case status == fasthttp.StatusBadRequest && (traits != 0 || flag != ""):
 		f.Cause = fault.Flags
-	case status == fasthttp.StatusBadRequest && c.s.engines.Shorter(b, c.speaks.Load()):
-		f.Cause, c.p.flag = fault.Flags, "--max-model-len"
+	case status == fasthttp.StatusBadRequest && b.Shorter(c.speaks.Load()):
+		f.Cause, flag = fault.Flags, "--max-model-len"
 	}
-	if f.Cause == fault.Forced || f.Cause == fault.Flags {
-		c.p.refusing, c.p.always = b, c.p.always&traits
+	if f.Cause == fault.Flags || f.Cause == fault.Forced && flag != "" {
+		c.p.refusing, c.p.flag, c.p.always = b, flag, always&traits
 	}
 	return c.refusedLeg(f, b, &c.p.x, c.p.buf, c.pSegs)
 }

@@ -65,6 +65,19 @@ func TestToolsThatPrefillRefusesBesideDecode(t *testing.T) {
 	r.expectNothingHeld()
 }
 
+// P fails a tool call that it was told to make. No flag is to blame for that, whatever another request was refused for.
+func TestForcedToolThatPrefillFailsIsNoRefusal(t *testing.T) {
+	r := newRig(t, rigOptions{engine: onlyDecodeCalls})
+	forced := call{chat: true, prompt: prompt + "[[P:status=500]]", tokens: 4, more: offered + `,"tool_choice":"required"`}
+	if a := r.call(forced); a.status != http.StatusOK || a.header.Get("X-Xpyd-Reason") != "tool_choice" {
+		t.Fatalf("%d %s %s", a.status, a.header.Get("X-Xpyd-Reason"), a.body)
+	}
+	if strings.Contains(r.logs.String(), "same flags") {
+		t.Errorf("the log blames a flag for a failure:\n%s", r.logs)
+	}
+	r.expectNothingHeld()
+}
+
 func TestToolsGoToThePrefillThatTakesThem(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, router: inTurn, engine: func(o *sim.Options) {
 		if o.Name != "prefill-0" {

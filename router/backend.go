@@ -53,7 +53,7 @@ type Backend struct {
 	Host string // authority for the Host header
 	// Prefix is what the path of each request to it begins with: /vllm-a of http://host/vllm-a.
 	Prefix string
-	Role Role
+	Role   Role
 	// Rank is the data-parallel rank that this backend is, NoRank for a whole engine, or AutoRank for
 	// an engine whose number of ranks is still unknown. The URL ends in it.
 	Rank int

@@ -27,6 +27,9 @@ func (b *Backend) SetLongest(tokens int) { b.longest.Store(int64(tokens)) }
 // Longest is what SetLongest has recorded.
 func (b *Backend) Longest() int { return int(b.longest.Load()) }
 
+// Shorter reports whether b is known to take only shorter prompts than o.
+func (b *Backend) Shorter(o *Backend) bool { return b.Longest() > 0 && b.Longest() < o.Longest() }
+
 // Models are the ids that the engine lists, or nil until they are known. The caller must not change
 // them.
 func (b *Backend) Models() []string {
