@@ -167,14 +167,7 @@ func (o *Options) phaseOf(n int) phase {
 // pause waits between two requests of a client, and returns false when the run is over. It keeps
 // the machine below saturation, where the engines' own clocks would slip.
 func pause(ctx context.Context, r *rand.Rand) bool {
-	timer := time.NewTimer(time.Duration(r.IntN(600)) * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
+	return process.SleepUntil(ctx, time.Now().Add(time.Duration(r.IntN(600))*time.Millisecond)) && ctx.Err() == nil
 }
 
 // randomVisit draws everything about a visit except its phase.

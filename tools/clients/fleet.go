@@ -89,18 +89,11 @@ func (f *fleet) startGuarded(ctx context.Context, xpyd string) (err error) {
 
 // startEngine starts ./xpyd sim and returns the URL that it reports.
 func (f *fleet) startEngine(ctx context.Context, xpyd, role, name string) (string, error) {
-	p, err := process.Start(f.log(name), nil, xpyd, "sim", "--role", role, "--name", name, "--listen", "127.0.0.1:0", "--tool-call-parser", "hermes")
-	if err != nil {
-		return "", err
+	p, url, err := process.StartSim(ctx, f.log(name), xpyd, "--role", role, "--name", name, "--tool-call-parser", "hermes")
+	if p != nil {
+		f.processes = append(f.processes, p)
 	}
-	f.processes = append(f.processes, p)
-	line, err := p.AwaitLine(ctx, " ready: ")
-	if err != nil {
-		return "", err
-	}
-	_, rest, _ := strings.Cut(string(line), " ready: ")
-	url, _, _ := strings.Cut(rest, ",")
-	return url, nil
+	return url, err
 }
 
 // held is how many streams one client may have at once.

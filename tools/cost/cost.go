@@ -98,8 +98,8 @@ func (c *run) start(ctx context.Context, dir string) (engines *process.Process, 
 		scheme, args = "https://", append(args, "--cert", own, "--key", own)
 		flags = []string{"--tls-cert", own, "--tls-key", own, "--backend-tls-ca", ca.File()}
 	}
-	var pools process.Pools
-	if engines, err = process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, c.o.Self, args...); err != nil {
+	engines, pools, err := process.StartEngines(ctx, dir, c.o.Self, args...)
+	if err != nil {
 		return nil, err
 	}
 	flags = append(flags, "--prefill", scheme+pools.Prefill[0], "--decode", scheme+pools.Decode[0])
@@ -135,7 +135,7 @@ func (c *run) awaitIdle(ctx context.Context) error {
 		if err != nil || g.InFlight == 0 {
 			return err
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := process.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (c *run) idleStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil {
+	if err := process.Sleep(ctx, time.Second); err != nil {
 		return err
 	}
 	after, err := c.proxy.Usage()
@@ -184,7 +184,7 @@ func (c *run) events(ctx context.Context) error {
 		return err
 	}
 	// Buffers and pools grow with the first events.
-	if err := sleep(ctx, time.Second); err != nil {
+	if err := process.Sleep(ctx, time.Second); err != nil {
 		return err
 	}
 	load, err := c.window(ctx, streams)
@@ -213,7 +213,7 @@ func (c *run) window(ctx context.Context, streams []*stream) (window, error) {
 	if err != nil {
 		return window{}, err
 	}
-	if err := sleep(ctx, c.o.Window); err != nil {
+	if err := process.Sleep(ctx, c.o.Window); err != nil {
 		return window{}, err
 	}
 	last, err := c.look(ctx, streams)
@@ -287,15 +287,4 @@ func (c *run) completionCPU(ctx context.Context, call completion.Call) (cpu, rat
 		return 0, 0, err
 	}
 	return (after.CPU - before.CPU) / float64(n) * 1e6, float64(n) / (c.o.Window / 2).Seconds(), nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -38,18 +37,14 @@ func simulate(ctx context.Context, xpyd, dir string) (f *fleet, err error) {
 	f = &fleet{model: "sim"}
 	var pools []string
 	for _, role := range []string{"prefill", "decode"} {
-		p, err := process.Start(filepath.Join(dir, role+".log"), nil, xpyd, "sim", "--role", role, "--listen", "127.0.0.1:0",
+		p, url, err := process.StartSim(ctx, filepath.Join(dir, role+".log"), xpyd, "--role", role,
 			"--prefill-speed", "4000", "--token-latency", "20ms", "--max-num-batched-tokens", "-1", "--max-num-seqs", "512", "--num-blocks", "65536", "--no-prefix-caching")
+		if p != nil {
+			f.end = append(f.end, func() error { return p.End(stopTime) })
+		}
 		if err != nil {
 			return f, err
 		}
-		f.end = append(f.end, func() error { return p.End(stopTime) })
-		line, err := p.AwaitLine(ctx, " ready: ")
-		if err != nil {
-			return f, err
-		}
-		_, rest, _ := strings.Cut(string(line), " ready: ")
-		url, _, _ := strings.Cut(rest, ",")
 		pools = append(pools, url)
 	}
 	return f, f.serve(ctx, xpyd, dir, pools[0], pools[1])

@@ -155,7 +155,7 @@ func eachHasSeries(ctx context.Context, p *prometheus, d *deployment, all []expr
 		if time.Now().After(end) {
 			return noSeries(missing, len(all))
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := process.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -236,19 +236,10 @@ func (c conditions) await(ctx context.Context, hold bool, alerts ...string) erro
 			if time.Now().After(end) {
 				return fmt.Errorf("%s: its condition holds for %d series, want some: %v", alert, n, hold)
 			}
-			if err := pause(ctx, 500*time.Millisecond); err != nil {
+			if err := process.Sleep(ctx, 500*time.Millisecond); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -1,12 +1,10 @@
 package monitoring
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -151,17 +149,8 @@ func fault(ctx context.Context, engine, text string) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("set a fault: %w", err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("set a fault: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("set the fault %s on %s: %s", text, engine, resp.Status)
+	if _, err := process.Post(ctx, target, body); err != nil {
+		return fmt.Errorf("set the fault %s: %w", text, err)
 	}
 	return nil
 }

@@ -230,11 +230,23 @@ func (p *Process) pause(ctx context.Context) error {
 
 // Get reads a page and then closes its connection. A status other than 200 is an error.
 func Get(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	return exchange(ctx, http.MethodGet, url, nil)
+}
+
+// Post sends JSON and reads the answer, as Get does.
+func Post(ctx context.Context, url string, body []byte) ([]byte, error) {
+	return exchange(ctx, http.MethodPost, url, body)
+}
+
+func exchange(ctx context.Context, method, url string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", url, err)
 	}
 	req.Close = true
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", url, err)

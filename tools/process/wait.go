@@ -41,6 +41,14 @@ func AwaitPolled(ctx context.Context, admin string, engines int) error {
 	return ctx.Err()
 }
 
+// Sleep waits for d, or returns why ctx ended.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if !SleepUntil(ctx, time.Now().Add(d)) {
+		return ctx.Err()
+	}
+	return nil
+}
+
 // SleepUntil returns false if ctx ended before t.
 func SleepUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))

@@ -3,10 +3,8 @@ package routing
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"xpyd/sim"
@@ -29,28 +27,13 @@ func Engines(ctx context.Context, plan string, out io.Writer) (err error) {
 	if err := in.Decode(&p); err != nil {
 		return fmt.Errorf("read the plan of engines: %w", err)
 	}
-	var pools process.Pools
-	for i := range p.Prefill + p.Decode {
-		o, err2 := p.options(i)
-		if err2 != nil {
-			return err2
-		}
-		e, err2 := sim.Start(o)
-		if err2 != nil {
-			return fmt.Errorf("start engine %d: %w", i, err2)
-		}
-		defer func() { err = errors.Join(err, e.Close()) }()
-		if i < p.Prefill {
-			pools.Prefill = append(pools.Prefill, e.Addr())
-		} else {
-			pools.Decode = append(pools.Decode, e.Addr())
+	all := make([]sim.Options, p.Prefill+p.Decode)
+	for i := range all {
+		if all[i], err = p.options(i); err != nil {
+			return err
 		}
 	}
-	if err := json.NewEncoder(out).Encode(pools); err != nil {
-		return fmt.Errorf("say where the engines are: %w", err)
-	}
-	<-ctx.Done()
-	return nil
+	return process.ServeEngines(ctx, out, all, nil)
 }
 
 // options are those of the i-th engine. Prefill engines come first.
@@ -72,11 +55,9 @@ func (p enginePlan) options(i int) (_ sim.Options, err error) {
 
 // startEngines runs them in a process of their own.
 func startEngines(ctx context.Context, executable, dir string, p enginePlan) (*process.Process, process.Pools, error) {
-	var pools process.Pools
 	plan, err := json.Marshal(p)
 	if err != nil {
-		return nil, pools, fmt.Errorf("write the plan of engines: %w", err)
+		return nil, process.Pools{}, fmt.Errorf("write the plan of engines: %w", err)
 	}
-	proc, err := process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, executable, "routing-engines", "--plan", string(plan))
-	return proc, pools, err
+	return process.StartEngines(ctx, dir, executable, "routing-engines", "--plan", string(plan))
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"time"
+	"xpyd/tools/process"
 )
 
 // sessionHeader names the conversation of a request to contenders that go by it.
@@ -25,7 +26,7 @@ func drive(ctx context.Context, addr string, requests []request, start time.Time
 	answers := make([]answer, len(requests))
 	var wg sync.WaitGroup
 	for i := range requests {
-		if !sleepUntil(ctx, start.Add(requests[i].at)) {
+		if !process.SleepUntil(ctx, start.Add(requests[i].at)) {
 			answers[i].err = ctx.Err()
 			continue
 		}
@@ -60,16 +61,4 @@ func (a *answer) ask(ctx context.Context, client *http.Client, addr string, q *r
 	}
 	a.path = resp.Header.Get("X-Xpyd-Path")
 	return a.readStream(resp.Body, q.output)
-}
-
-// sleepUntil reports false if ctx ended first.
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	t := time.NewTimer(time.Until(at))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

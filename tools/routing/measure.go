@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"xpyd/tools/process"
@@ -64,13 +62,13 @@ func (o *Options) measure(ctx context.Context, s *scenario, c contender) (f figu
 // accompany does what happens beside a scenario's requests: the census when the caches are warm,
 // and slower transfers.
 func (s *scenario) accompany(ctx context.Context, pools process.Pools, start time.Time, then *census) (err error) {
-	if !sleepUntil(ctx, start.Add(s.warm)) {
+	if !process.SleepUntil(ctx, start.Add(s.warm)) {
 		return ctx.Err()
 	}
 	if *then, err = takeCensus(ctx, pools); err != nil || s.slower == 0 {
 		return err
 	}
-	if !sleepUntil(ctx, start.Add(s.slower)) {
+	if !process.SleepUntil(ctx, start.Add(s.slower)) {
 		return ctx.Err()
 	}
 	for _, addr := range slices.Concat(pools.Prefill, pools.Decode) {
@@ -83,19 +81,8 @@ func (s *scenario) accompany(ctx context.Context, pools process.Pools, start tim
 
 // setTransfer changes how long pulling a block takes on a running engine.
 func setTransfer(ctx context.Context, addr string, each time.Duration) error {
-	body := fmt.Sprintf(`{"transfer_per_block":%q}`, each)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/sim/speed", strings.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("slow the transfers of engine %s down: %w", addr, err)
-	}
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("slow the transfers of engine %s down: %w", addr, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("slow the transfers of engine %s down: %s", addr, resp.Status)
+	if _, err := process.Post(ctx, "http://"+addr+"/sim/speed", fmt.Appendf(nil, `{"transfer_per_block":%q}`, each)); err != nil {
+		return fmt.Errorf("slow the transfers of an engine down: %w", err)
 	}
 	return nil
 }

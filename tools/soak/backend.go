@@ -16,6 +16,7 @@ import (
 
 	"xpyd/sim"
 	"xpyd/tools/completion"
+	"xpyd/tools/process"
 )
 
 // reloadID begins the ids of clients' requests. The time since the start of the run follows, in
@@ -227,7 +228,7 @@ func (e *backend) answerPrefill(w http.ResponseWriter, req *http.Request, own bo
 	if leave, ok := e.r.leaving.LoadAndDelete(clientOf(req)); ok {
 		leave.(func())() // nothing else is ever stored
 	}
-	if !own && !pauseFor(req, time.Duration(2+rand.IntN(15))*time.Millisecond) {
+	if !own && !process.SleepUntil(req.Context(), time.Now().Add(time.Duration(2+rand.IntN(15))*time.Millisecond)) {
 		return
 	}
 	id := e.r.handles.issue(e.url)
@@ -254,7 +255,7 @@ func (e *backend) answerDecode(w http.ResponseWriter, req *http.Request, body co
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	flush := http.NewResponseController(w)
 	for i := range *body.MaxTokens {
-		if i > 0 && !pauseFor(req, 40*time.Millisecond) {
+		if i > 0 && !process.SleepUntil(req.Context(), time.Now().Add(40*time.Millisecond)) {
 			return
 		}
 		finish := "null"
@@ -268,16 +269,4 @@ func (e *backend) answerDecode(w http.ResponseWriter, req *http.Request, body co
 		}
 	}
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
-}
-
-// pauseFor returns false if the proxy has left meanwhile.
-func pauseFor(req *http.Request, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-req.Context().Done():
-		return false
-	}
 }
