@@ -24,18 +24,18 @@ func samePort(a, b string) bool {
 	return portA == portB && portA != "0" && (hostA == hostB || anyHost(hostA) || anyHost(hostB))
 }
 
-// engineHost returns the host of an entry of a pool, in one form for this machine, and its port.
-func engineHost(entry string) (host, port string) {
+// engineHost returns the host of an entry of a pool, in one form for this machine, its port, and the path of its engine there.
+func engineHost(entry string) (host, port, path string) {
 	base, _, _ := strings.Cut(entry, " ")
 	base, _ = router.SplitRank(base)
 	u, err := url.Parse(base)
 	if err != nil {
-		return "", ""
+		return "", "", ""
 	}
 	if host = u.Hostname(); host == "localhost" || host == "::1" {
 		host = "127.0.0.1"
 	}
-	return host, u.Port()
+	return host, u.Port(), u.Path
 }
 
 // checkOwnPort refuses the data port as an engine: a request would come back to xpyd until no connection is left.
@@ -49,7 +49,7 @@ func (c *Config) checkOwnPort() error {
 		entries []string
 	}{{"prefill", c.Router.Prefill}, {"decode", c.Router.Decode}, {"encode", c.Router.Encode}} {
 		for _, entry := range pool.entries {
-			host, at := engineHost(entry)
+			host, at, _ := engineHost(entry)
 			if at == port && (host == listen || listen == "localhost" && host == "127.0.0.1" || anyHost(listen) && ofThisMachine(host)) {
 				base, _, _ := strings.Cut(entry, " ")
 				return invalid(pool.path, base, fmt.Sprintf("is xpyd's own data port (listen %q), so requests would come back to xpyd; give the engine's port, or another listen", c.Listen))
@@ -79,8 +79,8 @@ func twoNames(r router.Config) (found []string) {
 	for _, entry := range slices.Concat(r.Prefill, r.Decode, r.Encode) {
 		base, _, _ := strings.Cut(entry, " ")
 		base, _ = router.SplitRank(base)
-		host, port := engineHost(entry)
-		at := net.JoinHostPort(host, port)
+		host, port, path := engineHost(entry)
+		at := net.JoinHostPort(host, port) + path
 		if other, ok := names[at]; ok && other != base {
 			found = append(found, fmt.Sprintf("prefill, decode and encode: %q and %q are one engine under two names; keep one", other, base))
 			continue

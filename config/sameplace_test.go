@@ -35,6 +35,8 @@ func TestEngineUnderTwoNames(t *testing.T) {
 		"--prefill http://localhost:8200 --decode http://[::1]:8200":         true,
 		"--decode http://localhost:8200,http://127.0.0.1:8201,http://a:8200": false,
 		"--decode http://localhost:8200@0,http://localhost:8200@1":           false,
+		"--prefill http://a:8000/p --decode http://a:8000/d":                 false,
+		"--decode http://localhost:8000/d,http://127.0.0.1:8000/d/":          true,
 	} {
 		c, err := load(t, strings.Fields(args), nil)
 		if err != nil {
