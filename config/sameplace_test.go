@@ -47,3 +47,16 @@ func TestEngineUnderTwoNames(t *testing.T) {
 		}
 	}
 }
+
+// The data port does not become an engine over the admin port either.
+func TestOwnPortIsNoMember(t *testing.T) {
+	c, err := load(t, decodeFlag, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools := c.Router
+	pools.Decode = append(slices.Clone(pools.Decode), "http://localhost:8080")
+	if err := c.Fits(pools); err == nil || !strings.Contains(err.Error(), "own data port") {
+		t.Errorf("%v, want that it is the own data port", err)
+	}
+}
