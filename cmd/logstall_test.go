@@ -176,7 +176,7 @@ func TestLogReaderThatGoesAway(t *testing.T) {
 // A process that cannot start ends, whether or not it can say why.
 func TestFatalErrorWithAStalledReader(t *testing.T) {
 	t.Parallel()
-	u := startUnread(t, "serve", "--decode", "http://"+strings.Repeat("x", 1<<16)+"/path")
+	u := startUnread(t, "serve", "--decode", "http://"+strings.Repeat("x", 1<<16)+"/?query")
 	if code := u.exit(); code != exitUsage {
 		t.Errorf("exit code %d", code)
 	}

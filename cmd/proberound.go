@@ -153,7 +153,7 @@ func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.R
 		return h, nil
 	}
 	if took >= kv.Lease-kv.LeaseMargin {
-		return h, fmt.Errorf("prefill's answer took %v from its first byte to its last, and xpyd uses no handle older than kv.lease - kv.lease_margin, %v", took.Round(time.Millisecond), kv.Lease-kv.LeaseMargin)
+		return h, fmt.Errorf("prefill's answer took %.1f s from its first byte to its last, and xpyd uses no handle older than kv.lease - kv.lease_margin, %v", took.Seconds(), kv.Lease-kv.LeaseMargin)
 	}
 	if h.None() {
 		return h, errors.New("prefill answered without kv_transfer_params; start it with " + r.dialect.EngineConfig(kvparams.Prefills))

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"xpyd/router"
+	"xpyd/sim"
 )
 
 // below serves each engine of a pool below a path of its own, all on one host, as an ingress does.
@@ -56,7 +58,10 @@ func newBelow(t *testing.T, c *router.Config) *below {
 // Engines may be below a path. Every request to them goes there: legs, releases, checks, models, metrics.
 func TestEnginesBelowAPath(t *testing.T) {
 	var b *below
-	r := newRig(t, rigOptions{router: func(c *router.Config) { polled(c); b = newBelow(t, c) }})
+	r := newRig(t, rigOptions{
+		router: func(c *router.Config) { polled(c); b = newBelow(t, c) },
+		engine: func(o *sim.Options) { o.TokenLatency = 5 * time.Millisecond }, // the leaver's answer takes longer than its leaving
+	})
 	for _, c := range forms(prompt, 9) {
 		a := r.call(c)
 		r.expectWhole(c, a)
@@ -70,7 +75,7 @@ func TestEnginesBelowAPath(t *testing.T) {
 		}
 	}
 	left := r.dialRaw()
-	_, _ = io.WriteString(left, raw(forms(prompt, 300)[1], "leaver"))
+	_, _ = io.WriteString(left, raw(forms(prompt, 1500)[1], "leaver"))
 	_, _ = left.Read(make([]byte, 1))
 	_ = left.Close()
 	r.await("the leaver counted", func() bool { return r.metric("xpyd_client_gone_total") == 1 })

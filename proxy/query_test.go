@@ -100,7 +100,7 @@ func TestQueryOfARequest(t *testing.T) {
 		{"POST", "/v1/completions?a\xc3\xa9", 400, false, false},
 		{"POST", "/v1/completions?a b", 400, false, false},
 		{"POST", "/v1/completions?a#b", 400, false, false},
-		{"POST", "/v1/completions?" + strings.Repeat("a", 13<<10), 431, false, false},
+		{"POST", "/v1/completions?" + strings.Repeat("a", 33<<10), 431, false, false},
 	} {
 		conn := r.dialRaw()
 		_ = conn.SetDeadline(time.Now().Add(2 * patience))
