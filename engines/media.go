@@ -43,22 +43,22 @@ func (s *Set) SawMedia(b *router.Backend, ids []uint64) {
 	}
 }
 
-// WithoutMedia appends to dst those of the pool whose engines have not had all of it. If none has, no one is appended.
-func (s *Set) WithoutMedia(dst, pool []*router.Backend, ids []uint64) []*router.Backend {
+// WithoutMedia returns those of the pool whose engines have not had all of it. If none has that is not down, it returns no
+// one.
+func (s *Set) WithoutMedia(pool []*router.Backend, ids []uint64) (lack []*router.Backend) {
 	m := &s.media
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	lack := dst
+	some := false
 	for _, b := range pool {
-		for _, id := range ids {
-			if !slices.Contains(m.young[id], b) && !slices.Contains(m.old[id], b) {
-				lack = append(lack, b)
-				break
-			}
+		if slices.ContainsFunc(ids, func(id uint64) bool { return !slices.Contains(m.young[id], b) && !slices.Contains(m.old[id], b) }) {
+			lack = append(lack, b)
+		} else if b.State() != router.Down {
+			some = true
 		}
 	}
-	if len(lack)-len(dst) == len(pool) {
-		return dst
+	if !some {
+		return nil
 	}
 	return lack
 }

@@ -21,7 +21,7 @@ type decodeLeg struct {
 	x       upstream.Exchange
 	lease   router.Lease
 	tried   []*router.Backend // by this request, whatever they failed of
-	refused []*router.Backend // gave no connection, so useless for the rest of the request
+	refused []*router.Backend // gave no connection, or lack an image of the request, so useless for the rest of it
 	failed  *router.Backend   // of the last round, if it failed with a handle
 	// source watches P while D may be loading P's blocks, because D waits without a limit for a
 	// P that is frozen.

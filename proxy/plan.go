@@ -37,8 +37,9 @@ func (c *completion) plan() *fault.Error {
 		}
 	}
 	if ids := c.req.MediaIDs(nil, true); len(ids) > 0 { // engines that have not had these refuse them
-		c.p.tried = c.s.engines.WithoutMedia(c.p.tried, c.snap.Backends(router.Prefill), ids)
-		c.d.tried = c.s.engines.WithoutMedia(c.d.tried, c.snap.Backends(router.Decode), ids)
+		c.p.tried = append(c.p.tried, c.s.engines.WithoutMedia(c.snap.Backends(router.Prefill), ids)...)
+		lack := c.s.engines.WithoutMedia(c.snap.Backends(router.Decode), ids)
+		c.d.tried, c.d.refused = append(c.d.tried, lack...), append(c.d.refused, lack...)
 	}
 	return nil
 }
