@@ -291,3 +291,34 @@ func TestDeadlineCutsNoEngineThatMustNotBeCut(t *testing.T) {
 		r.expectWhole(c, r.call(c))
 	})
 }
+
+// Prefills that go on after a deadline, because they must not be cut, count for their client like those that it has left.
+func TestPrefillsBehindADeadlineAreFew(t *testing.T) {
+	uncut := func(d kvparams.Dialect) bool {
+		return kvparams.Dies(d) || handoff.GraceOf(d, 0, 0, 0).Finishes
+	}
+	eachConnectorThat(t, uncut, func(t *testing.T, d kvparams.Dialect) {
+		open := make(chan struct{})
+		var begun atomic.Int32
+		r := newRig(t, rigOptions{dialect: d, engine: func(o *sim.Options) {
+			o.Hook = func(e sim.Event) {
+				if e.Phase == sim.PhasePrefillStart {
+					begun.Add(1)
+					<-open
+				}
+			}
+		}})
+		for _, c := range forms(prompt, 5)[:4] {
+			if a := r.call(c, "X-Request-Timeout", "0.3"); a.status != 504 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		}
+		if n := begun.Load(); n > 2 {
+			t.Errorf("%d prefills run for nobody, want 2", n)
+		}
+		close(open)
+		r.expectNothingHeld()
+		c := forms(prompt, 5)[0]
+		r.expectWhole(c, r.call(c))
+	})
+}

@@ -95,7 +95,7 @@ func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
 	}
 	f.HungUp = f.At > fault.AtDial && (!ue.TimedOut() || c.d.x.HungUp())
 	if f.At > fault.AtRequest && !f.HungUp && c.interrupted() == nil && (c.overdue() || f.Cause == fault.Timeout) {
-		c.d.x.Linger(ue, c.decodeGrace()) // as if the client had left
+		c.d.x.Linger(ue, c.decodeGrace(), func() {}) // as if the client had left
 	}
 	failed := c.fail(b, f, nil)
 	if f.Cause == fault.Broke && f.At > fault.AtDial {

@@ -276,7 +276,9 @@ func (c *completion) lateAnswer(err error) error {
 	}
 	x, grace := &c.p.x, c.grace()
 	if c.overdue() && c.interrupted() == nil && (grace.Finishes || kvparams.Dies(c.dialect())) { // as if the client had left
-		x.Linger(ue, grace.Prefill)
+		client := c.client
+		c.s.clients.Orphan(client)
+		x.Linger(ue, grace.Prefill, func() { c.s.clients.Settled(client) })
 		return err
 	}
 	x.HalfClose()

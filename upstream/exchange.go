@@ -307,14 +307,16 @@ func (x *Exchange) Finish() {
 func (x *Exchange) HungUp() bool { return x.conn != nil && x.conn.HungUp() }
 
 // Linger is Drop for a request that has failed of err, a deadline, and that the backend must not abort yet. The connection
-// stays open in the background until the first byte of the answer's body comes, for d at most.
-func (x *Exchange) Linger(err *Error, d time.Duration) {
+// stays open in the background until the first byte of the answer's body comes, for d at most. Then Linger calls ended.
+func (x *Exchange) Linger(err *Error, d time.Duration, ended func()) {
 	rest := &Exchange{up: x.up, body: x.body}
 	if rest.conn = x.release(); rest.conn == nil {
+		ended()
 		return
 	}
 	rest.SetDeadline(time.Now().Add(d))
 	go func() {
+		defer ended()
 		defer rest.Drop()
 		if err.Stage == StageBody || rest.ReadHead() == nil {
 			_, _ = rest.FirstBytes()

@@ -165,7 +165,7 @@ func handles() []mutant {
 		test: "TestDeadlineLeavesTheBlocksToDecode",
 	}, {
 		name: "a deadline that cuts an engine which dies of it", in: "(*completion).decodeBroke",
-		old:  "c.d.x.Linger(ue, c.decodeGrace())",
+		old:  "c.d.x.Linger(ue, c.decodeGrace(), func() {})",
 		new:  "_ = ue",
 		test: "TestDeadlineCutsNoEngineThatMustNotBeCut",
 	}, {
