@@ -1,7 +1,6 @@
 package churn
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -12,13 +11,12 @@ import (
 	"xpyd/tools/completion"
 )
 
-// client is one churning client. It has a raw socket, so that it can leave in every way.
+// client is one churning client.
 type client struct {
+	completion.Conn
 	addr    string
 	barrier *barrier
 	tally   *tally
-	conn    *net.TCPConn // nil between two requests unless kept alive
-	in      *bufio.Reader
 
 	mayBeAlone bool // a request may go to decode alone, and the client then still leaves
 }
@@ -53,35 +51,23 @@ func (c *client) do(v *visit) error {
 }
 
 func (c *client) connect() error {
-	if c.conn == nil {
-		conn, err := net.DialTimeout("tcp", c.addr, completion.Patience)
-		if err != nil {
-			return fmt.Errorf("connect to the proxy: %w", err)
+	if c.TCP == nil {
+		if err := c.Dial(net.Dialer{}, c.addr, nil); err != nil {
+			return err
 		}
-		tcp, ok := conn.(*net.TCPConn)
-		if !ok {
-			panic(fmt.Sprintf("BUG: tcp dial returned %T", conn))
-		}
-		c.conn, c.in = tcp, bufio.NewReader(tcp)
 	}
-	return c.conn.SetDeadline(time.Now().Add(completion.Patience))
+	return c.TCP.SetDeadline(time.Now().Add(completion.Patience))
 }
 
-func (c *client) drop() {
-	if c.conn != nil {
-		_ = c.conn.Close() // already closed if the client left by closing it
-		c.conn = nil
-	}
-}
+func (c *client) drop() { c.Drop(false) }
 
 func (v *visit) head(length int, more string) []byte {
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\nContent-Length: %d\r\n%s\r\n",
-		v.call.Path(), v.id, length, more)
+	return v.call.Head(length, "X-Request-Id: "+v.id+"\r\n"+more)
 }
 
 func (c *client) send(v *visit) error {
 	body := v.call.Body()
-	if _, err := c.conn.Write(append(v.head(len(body), ""), body...)); err != nil {
+	if _, err := c.TCP.Write(append(v.head(len(body), ""), body...)); err != nil {
 		return fmt.Errorf("send the request: %w", err)
 	}
 	return nil
@@ -90,17 +76,17 @@ func (c *client) send(v *visit) error {
 // leaveInBody leaves after half of the body. The proxy's 100 shows that it is reading the body.
 func (c *client) leaveInBody(v *visit) error {
 	body := v.call.Body()
-	if _, err := c.conn.Write(v.head(len(body), "Expect: 100-continue\r\n")); err != nil {
+	if _, err := c.TCP.Write(v.head(len(body), "Expect: 100-continue\r\n")); err != nil {
 		return fmt.Errorf("send the head: %w", err)
 	}
-	resp, err := http.ReadResponse(c.in, nil)
+	resp, err := http.ReadResponse(c.In, nil)
 	if err != nil {
 		return fmt.Errorf("await 100 Continue: %w", err)
 	}
 	if resp.StatusCode != http.StatusContinue {
 		return fmt.Errorf("await 100 Continue: status %d", resp.StatusCode)
 	}
-	if _, err := c.conn.Write(body[:len(body)/2]); err != nil {
+	if _, err := c.TCP.Write(body[:len(body)/2]); err != nil {
 		return fmt.Errorf("send half of the body: %w", err)
 	}
 	c.leave(v)
@@ -124,7 +110,7 @@ func (c *client) leaveInPhase(v *visit) error {
 	}
 	var seen error
 	if v.phase == phaseStream {
-		_, seen = c.in.Peek(1) // the first event has arrived
+		_, seen = c.In.Peek(1) // the first event has arrived
 	}
 	c.leave(v)
 	if seen != nil {
@@ -135,61 +121,47 @@ func (c *client) leaveInPhase(v *visit) error {
 
 // peek returns what the proxy has sent where it should have sent nothing.
 func (c *client) peek() string {
-	_ = c.conn.SetReadDeadline(time.Now().Add(time.Second))
-	_, err := c.in.Peek(1)
+	_ = c.TCP.SetReadDeadline(time.Now().Add(time.Second))
+	_, err := c.In.Peek(1)
 	if err != nil {
 		return "nothing: " + err.Error()
 	}
-	b, _ := c.in.Peek(min(c.in.Buffered(), 200))
+	b, _ := c.In.Peek(min(c.In.Buffered(), 200))
 	return fmt.Sprintf("%q", b)
 }
 
 // leave leaves in the visit's manner and then lets the engine go on.
 func (c *client) leave(v *visit) {
-	switch v.manner {
-	case completion.MannerHalf:
-		_ = c.conn.CloseWrite() // fails only if the proxy has closed first
-	case completion.MannerReset:
-		_ = c.conn.SetLinger(0)
-		c.drop()
-	case completion.MannerClose:
-		c.drop()
-	}
+	c.Leave(v.manner, false)
 	close(v.left)
 }
 
-// afterwards reads what a half-closed client still gets. The proxy may break off, answer an error,
-// or answer in full if the engine was faster. A wrong answer is an error.
+// afterwards reads what a half-closed client still gets.
 func (c *client) afterwards(v *visit) error {
 	if v.manner != completion.MannerHalf {
 		return nil
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(completion.Patience)); err != nil {
+	if err := c.TCP.SetDeadline(time.Now().Add(completion.Patience)); err != nil {
 		return fmt.Errorf("half-closed client: %w", err)
 	}
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return brokenOff(err)
+	answered, wrong, err := c.HalfClosed(v.call)
+	if wrong != "" {
+		return fmt.Errorf("%s: %w", wrong, err)
 	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return brokenOff(err)
-	}
-	if err := v.call.Check(body); err != nil {
-		return fmt.Errorf("half-closed client was told 200 with a clean end: %w", err)
+	if !answered {
+		return nil
 	}
 	c.tally.answered()
-	if _, err := c.in.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("half-closed client: the connection stays open after the answer: %w", err)
-	}
-	return nil
+	return c.closed(v)
 }
 
-// brokenOff accepts every end except silence.
-func brokenOff(err error) error {
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("half-closed client: the proxy neither answered nor closed: %w", err)
+// closed wants the proxy to close the connection of a half-closed client after its answer.
+func (c *client) closed(v *visit) error {
+	if v.manner != completion.MannerHalf {
+		return nil
+	}
+	if _, err := c.In.ReadByte(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("half-closed client: the connection stays open after the answer: %w", err)
 	}
 	return nil
 }
@@ -199,7 +171,7 @@ func (c *client) stayToTheEnd(v *visit) error {
 	if err := c.send(v); err != nil {
 		return err
 	}
-	resp, err := http.ReadResponse(c.in, nil)
+	resp, err := http.ReadResponse(c.In, nil)
 	if err != nil {
 		return fmt.Errorf("read the answer's head: %w", err)
 	}
@@ -216,11 +188,5 @@ func (c *client) stayToTheEnd(v *visit) error {
 	c.tally.answered()
 	c.leave(v)
 	c.tally.hit(v.phase, v.manner)
-	if v.manner != completion.MannerHalf {
-		return nil
-	}
-	if _, err := c.in.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("half-closed client: the connection stays open after the answer: %w", err)
-	}
-	return nil
+	return c.closed(v)
 }

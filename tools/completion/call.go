@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"time"
 
 	"xpyd/sim"
 )
@@ -61,6 +60,11 @@ func (c Call) Body() []byte {
 		input = `"messages":[{"role":"user","content":` + string(prompt) + `}]`
 	}
 	return fmt.Appendf(nil, `{"model":%q,%s,"max_tokens":%d,"temperature":0,"stream":%v}`, Model, input, c.Tokens, c.Stream)
+}
+
+// Head is the head of the request, for a body of that length. fields are whole lines.
+func (c Call) Head(length int, fields string) []byte {
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", c.Path(), length, fields)
 }
 
 // Want returns the text that every engine answers with.
@@ -134,6 +138,3 @@ func (c Call) text(body []byte) (string, error) {
 	}
 	return out.String(), nil
 }
-
-// Patience is how long a client waits for any single thing from the proxy.
-const Patience = 20 * time.Second

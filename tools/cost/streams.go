@@ -40,8 +40,7 @@ func short(tokens int) completion.Call {
 
 func raw(c completion.Call) []byte {
 	body := c.Body()
-	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", c.Path(), len(body))
-	return append(head, body...)
+	return append(c.Head(len(body), ""), body...)
 }
 
 // stream is an open stream whose events are counted and dropped.

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bufio"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -46,24 +45,21 @@ type request struct {
 	heard  bool               // the first byte of its answer has come
 }
 
-// client is one client. It has a raw socket, so that it can leave in every way.
+// client is one client.
 type client struct {
+	completion.Conn
 	s      *soak
 	r      *rand.Rand
-	direct bool         // past the proxy, to the control engine
-	conn   *net.TCPConn // nil between two requests unless kept alive
-	wire   net.Conn     // conn, or TLS over it
-	in     *bufio.Reader
+	direct bool // past the proxy, to the control engine
 	reused bool
 }
 
 func (c *client) connect(q *request) error {
-	if c.conn != nil && (q.pace != paceSteady || c.r.IntN(3) == 0) {
+	if c.TCP != nil && (q.pace != paceSteady || c.r.IntN(3) == 0) {
 		c.drop()
 	}
-	c.reused = c.conn != nil
-	if c.conn == nil {
-		d := net.Dialer{Timeout: completion.Patience}
+	if c.reused = c.TCP != nil; !c.reused {
+		var d net.Dialer
 		if q.pace != paceSteady {
 			d.Control = smallReceiveBuffer
 		}
@@ -71,14 +67,11 @@ func (c *client) connect(q *request) error {
 		if c.direct {
 			address = c.s.fleet.control.Addr()
 		}
-		conn, err := d.Dial("tcp", address)
-		if err != nil {
+		if err := c.Dial(d, address, c.secure); err != nil {
 			return err
 		}
-		c.conn, c.wire = conn.(*net.TCPConn), c.secure(conn)
-		c.in = bufio.NewReader(c.wire)
 	}
-	return c.conn.SetDeadline(time.Now().Add(requestBound))
+	return c.TCP.SetDeadline(time.Now().Add(requestBound))
 }
 
 // smallReceiveBuffer makes the proxy feel a client that does not read. It is set before the
@@ -102,30 +95,14 @@ func (c *client) secure(conn net.Conn) net.Conn {
 	return tls.Client(conn, c.s.certs.dialer(version, c.r.IntN(4) > 0))
 }
 
-// closeWrite ends the sending side, over TLS with or without a farewell.
-func (c *client) closeWrite() {
-	if over, ok := c.wire.(*tls.Conn); ok && c.r.IntN(2) == 0 {
-		_ = over.CloseWrite() // fails only if the proxy has closed first
-		return
-	}
-	_ = c.conn.CloseWrite() // the same
-}
+// farewell draws whether a client that leaves says so, as TLS can.
+func (c *client) farewell() bool { return c.s.certs != nil && c.r.IntN(2) == 0 }
 
-func (c *client) drop() {
-	if c.conn != nil {
-		if over, ok := c.wire.(*tls.Conn); ok && c.r.IntN(2) == 0 {
-			_ = over.Close() // with a farewell
-		}
-		_ = c.conn.Close() // already closed if the client left by closing it
-		c.conn = nil
-	}
-}
+func (c *client) drop() { c.Drop(c.farewell()) }
 
 func (q *request) bytes() []byte {
 	body := q.Body()
-	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: soak\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n",
-		q.Path(), q.id, q.key, len(body))
-	return append(head, body...)
+	return append(q.Head(len(body), "X-Request-Id: "+q.id+"\r\nAuthorization: Bearer "+q.key+"\r\n"), body...)
 }
 
 // do carries out one request, files how it ended and returns that. It is a fault if the proxy closes a kept
@@ -171,10 +148,10 @@ func (c *client) count(edit func(*second)) {
 
 func (c *client) try(q *request) (what string, err error) {
 	if err := c.connect(q); err != nil {
-		return "", fmt.Errorf("connect to the proxy: %w", err)
+		return "", err
 	}
 	if q.told != nil {
-		over, conn := new(atomic.Bool), c.conn
+		over, conn := new(atomic.Bool), c.TCP
 		q.over = over
 		q.told(func() {
 			if !over.Swap(true) {
@@ -186,19 +163,19 @@ func (c *client) try(q *request) (what string, err error) {
 	if q.leaves && q.inBody {
 		raw = raw[:len(raw)-len(q.Body())/2]
 	}
-	if _, err := c.wire.Write(raw); err != nil {
+	if _, err := c.Wire.Write(raw); err != nil {
 		return "", fmt.Errorf("send the request: %w", err)
 	}
 	if q.leaves && (q.inBody || q.after > 0) {
 		return c.leaveUnread(q)
 	}
 	sent := time.Now()
-	if _, err := c.in.Peek(1); err != nil {
+	if _, err := c.In.Peek(1); err != nil {
 		return "", fmt.Errorf("await an answer: %w", err)
 	}
 	q.heard = true
 	c.count(func(s *second) { s.heard++ })
-	resp, err := http.ReadResponse(c.in, nil)
+	resp, err := http.ReadResponse(c.In, nil)
 	if err != nil {
 		return "", wrongf(invOutcomes, "an answer that is no HTTP", "%v", err)
 	}
@@ -223,35 +200,13 @@ func (c *client) leaveUnread(q *request) (string, error) {
 	time.Sleep(q.after)
 	c.s.faults.clientGone(q.id)
 	defer c.drop()
-	switch q.manner {
-	case completion.MannerReset:
-		_ = c.conn.SetLinger(0)
-		return "left", nil
-	case completion.MannerHalf:
-		c.closeWrite()
-	default:
+	if c.Leave(q.manner, c.farewell()); q.manner != completion.MannerHalf {
 		return "left", nil
 	}
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return "left", silence(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return "left", silence(err)
-	}
-	if err := q.Check(body); err != nil {
-		return "", wrongf(invOutcomes, "a half-closed client told 200 with a clean end", "%v", err)
+	if _, wrong, err := c.HalfClosed(q.Call); wrong != "" {
+		return "", wrongf(invOutcomes, wrong, "%v", err)
 	}
 	return "left", nil
-}
-
-// silence is the only end that a half-closed client must not see.
-func silence(err error) error {
-	if err != nil && timedOut(err) {
-		return wrongf(invOutcomes, "a half-closed client neither answered nor cut off", "%v", err)
-	}
-	return nil
 }
 
 func (c *client) readWhole(q *request, resp *http.Response) (string, error) {

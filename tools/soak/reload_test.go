@@ -235,11 +235,11 @@ func TestReloadClientLeavesWhenToldTo(t *testing.T) {
 	if what := c.do(q(func(l func()) { leave = l })); what != "complete" {
 		t.Fatalf("a client that stays: %q, %s", what, r.said())
 	}
-	conn := c.conn
-	if leave(); conn == nil || c.do(q(nil)) != "complete" || c.conn != conn {
+	conn := c.TCP
+	if leave(); conn == nil || c.do(q(nil)) != "complete" || c.TCP != conn {
 		t.Errorf("told after the end, it lost its connection: %s", r.said())
 	}
-	if what := c.do(q(func(l func()) { l() })); what != "left" || c.conn != nil || r.said() != "<nil>" {
+	if what := c.do(q(func(l func()) { l() })); what != "left" || c.TCP != nil || r.said() != "<nil>" {
 		t.Errorf("told at once: %q, %s", what, r.said())
 	}
 }
