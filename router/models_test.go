@@ -221,6 +221,36 @@ func TestQueueIsNotHeldUpByAnotherModel(t *testing.T) {
 	})
 }
 
+// A request whose model goes down hears it, though those ahead of it wait for another model.
+func TestQueueTellsThatAModelIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
+		s := r.Snapshot()
+		serves(s, Decode, "a", "b")
+		var a, b, waits, other Lease
+		want := func(model string) Want { return Want{Role: Decode, Model: []byte(model), Alone: true} }
+		if s.AcquireFor(want("a"), &a) != nil || s.AcquireFor(want("b"), &b) != nil {
+			t.Fatal("no lease")
+		}
+		first := wait(s, want("a"), &waits, Line{10, time.Minute}, nil)
+		second := wait(s, want("b"), &other, Line{10, time.Minute}, nil)
+		b.Backend.force(Down)
+		synctest.Wait()
+		if pending(second) {
+			t.Error("the request waits on, and no engine of its model is up")
+		}
+		a.Release(OK)
+		b.Release(OK)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if err := <-second; err != ErrAllDown {
+			t.Errorf("%v, want ErrAllDown", err)
+		}
+		waits.Release(OK)
+	})
+}
+
 func TestModelsCostNothing(t *testing.T) {
 	for _, lists := range [][]string{{"m", "m", "m", "m"}, {"a", "b", "a", "b"}} {
 		r, _ := newRouterOf(t, 4, 4, func(c *Config) { c.PrefillPolicy, c.DecodePolicy = "least_request", "least_request" })

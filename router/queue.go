@@ -247,8 +247,9 @@ func (q *queue) serve(s *Snapshot) {
 }
 
 // fill adds to full the needs that nothing is left for, as wt gets nothing: its own, and those of its kind where no backend
-// for that has a slot. all says that no backend has one, which goes for all free needs. Waiters that have tried some
-// backends may have to hear that none is left to them. It returns how many need not be tried any more.
+// for that has a slot. all says that all backends are up and full, which goes for all free needs. If one is down, waiters
+// for its model may have to hear that. So may those that have tried some backends, if none is left to them. It returns how
+// many need not be tried any more.
 func (q *queue) fill(full map[need]bool, wt *waiter, s *Snapshot) (waiters int, all bool) {
 	w := &wt.want
 	switch {
@@ -258,7 +259,7 @@ func (q *queue) fill(full map[need]bool, wt *waiter, s *Snapshot) (waiters int, 
 		full[wt.need] = true
 		return q.needs[wt.need], false
 	}
-	all = !s.pool(w.Role).roomy()
+	all = s.pool(w.Role).full()
 	for n, count := range q.needs {
 		if !n.free() || !all && n.kind != wt.need.kind || full[n] {
 			continue
@@ -272,9 +273,12 @@ func (q *queue) fill(full map[need]bool, wt *waiter, s *Snapshot) (waiters int, 
 
 // roomy reports whether some backend has a slot.
 func (p *pool) roomy() bool {
-	return slices.ContainsFunc(p.backends, func(b *Backend) bool {
-		return b.State() != Down && !b.Closed() && b.inflight.Load() < p.limit
-	})
+	return slices.ContainsFunc(p.backends, func(b *Backend) bool { return b.usable() && b.inflight.Load() < p.limit })
+}
+
+// full reports that no backend is down, and none has a slot.
+func (p *pool) full() bool {
+	return !slices.ContainsFunc(p.backends, func(b *Backend) bool { return !b.usable() || b.inflight.Load() < p.limit })
 }
 
 // dissolve ends the wait of all, and of the last one that was served, with the panic of a line that cannot be
