@@ -57,7 +57,7 @@ func (v *visit) needsSplit() bool {
 // barrier makes engine and client meet. The engine stops in the phase until the client has left. It
 // is safe for concurrent use.
 type barrier struct {
-	tally    *tally
+	tally    *counts
 	together bool // both legs start at once, so a decode engine may be the first to have a request
 
 	mu     sync.Mutex
@@ -65,7 +65,7 @@ type barrier struct {
 	held   sync.WaitGroup    // hooks that hold an engine
 }
 
-func newBarrier(t *tally) *barrier { return &barrier{tally: t, visits: map[string]*visit{}} }
+func newBarrier(t *counts) *barrier { return &barrier{tally: t, visits: map[string]*visit{}} }
 
 func (b *barrier) expect(v *visit) {
 	b.mu.Lock()

@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	t := newTally()
+	t := &counts{}
 	b := newBarrier(t)
 	b.together = slices.ContainsFunc(o.Connectors, func(c sim.Connector) bool {
 		d, ok := kvparams.Lookup(string(c))
@@ -133,7 +133,7 @@ func (o *Options) connectorOf(i int) sim.Connector {
 }
 
 // runClients returns when the last client has left.
-func runClients(ctx context.Context, o Options, addr string, b *barrier, t *tally) {
+func runClients(ctx context.Context, o Options, addr string, b *barrier, t *counts) {
 	ctx, cancel := context.WithTimeout(ctx, o.Duration)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -198,7 +198,7 @@ func randomHold(r *rand.Rand) time.Duration { return time.Duration(r.IntN(250)) 
 
 // report is what a run has found.
 type report struct {
-	tally       *tally
+	tally       *counts
 	engines     *fleet
 	base, after census
 	gauges      process.Gauges

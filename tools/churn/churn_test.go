@@ -30,7 +30,7 @@ func TestBarrierTellsOfRequestsThatGoToDecodeAlone(t *testing.T) {
 		"prefilled, blocks read": {phase: phaseDecode, loaded: true, events: []sim.Phase{sim.PhasePrefillStart, sim.PhaseDecodeReceived, sim.PhaseDecodeLoaded}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBarrier(newTally())
+			b := newBarrier(&counts{})
 			v := &visit{id: "c-1", phase: c.phase, loaded: c.loaded, entered: make(chan struct{}), left: make(chan struct{}), alone: make(chan struct{})}
 			b.expect(v)
 			done := make(chan struct{})
@@ -52,7 +52,7 @@ func TestBarrierTellsOfRequestsThatGoToDecodeAlone(t *testing.T) {
 // For a hit, the engine must reach the phase, the client must leave, and the engine must return, in
 // this order.
 func TestBarrierCountsOnlyClientsThatLeftInThePhase(t *testing.T) {
-	tally := newTally()
+	tally := &counts{}
 	b := newBarrier(tally)
 	v := &visit{id: "c-1", phase: phasePrefillEnd, manner: completion.MannerReset, entered: make(chan struct{}), left: make(chan struct{})}
 	b.expect(v)

@@ -16,7 +16,7 @@ type client struct {
 	completion.Conn
 	addr    string
 	barrier *barrier
-	tally   *tally
+	tally   *counts
 
 	mayBeAlone bool // a request may go to decode alone, and the client then still leaves
 }

@@ -3,12 +3,12 @@ package churn
 import (
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"xpyd/tools/completion"
+	"xpyd/tools/tally"
 )
 
 // phase is the moment in a request's life at which a client leaves.
@@ -29,52 +29,38 @@ func (p phase) String() string {
 	return [...]string{"body", "prefill", "prefill_end", "answered", "decode", "stream", "end"}[p]
 }
 
-// tally counts what the clients did. It is safe for concurrent use.
-type tally struct {
+// counts has what the clients did. It is safe for concurrent use.
+type counts struct {
 	mu       sync.Mutex
 	hits     [phases][completion.Manners]int
-	checked  int                 // whole answers whose text was compared
-	alone    int                 // requests that went to decode alone instead of coming to the phase
-	failures map[string]*failure // by what went wrong
+	checked  int // whole answers whose text was compared
+	alone    int // requests that went to decode alone instead of coming to the phase
+	failures tally.Verdict
 }
 
-// failure is one thing that went wrong, how often, and for which client first.
-type failure struct {
-	count int
-	id    string
-}
-
-func newTally() *tally { return &tally{failures: map[string]*failure{}} }
-
-func (t *tally) hit(p phase, m completion.Manner) {
+func (t *counts) hit(p phase, m completion.Manner) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.hits[p][m]++
 }
 
-func (t *tally) wentAlone() {
+func (t *counts) wentAlone() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.alone++
 }
 
-func (t *tally) answered() {
+func (t *counts) answered() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.checked++
 }
 
-func (t *tally) fail(v *visit, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	what := fmt.Sprintf("phase %s, %s: %v", v.phase, v.manner, err)
-	if t.failures[what] == nil {
-		t.failures[what] = &failure{id: v.id}
-	}
-	t.failures[what].count++
+func (t *counts) fail(v *visit, err error) {
+	t.failures.Breach("", fmt.Sprintf("phase %s, %s: %v", v.phase, v.manner, err), "%s", v.id)
 }
 
-func (t *tally) total(p phase) int {
+func (t *counts) total(p phase) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0
@@ -89,7 +75,7 @@ func (p phase) ofPrefill() bool { return p >= phasePrefill && p <= phaseAnswered
 
 // problems names the phases that were hit too rarely and each kind of failure. If a request may go
 // to decode alone, the proxy decides how many have a prefill.
-func (t *tally) problems(o Options) []string {
+func (t *counts) problems(o Options) []string {
 	var all []string
 	for p := range phases {
 		switch n := t.total(p); {
@@ -102,17 +88,16 @@ func (t *tally) problems(o Options) []string {
 			all = append(all, fmt.Sprintf("phase %s was hit %d times, wanted %d", p, n, o.MinPerPhase))
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, what := range slices.Sorted(maps.Keys(t.failures)) {
-		f := t.failures[what]
-		all = append(all, fmt.Sprintf("%d× in %s (first: %s)", f.count, what, f.id))
+	failures := t.failures.Of("")
+	slices.SortFunc(failures, func(a, b tally.Breach) int { return strings.Compare(a.What, b.What) })
+	for _, f := range failures {
+		all = append(all, fmt.Sprintf("%d× in %s (first: %s)", f.Count, f.What, f.First))
 	}
 	return all
 }
 
 // write prints the table of hits.
-func (t *tally) write(w io.Writer) {
+func (t *counts) write(w io.Writer) {
 	fmt.Fprintf(w, "%-12s %7s %7s %11s %7s %7s\n", "phase", "hits", completion.MannerClose, completion.MannerHalf, completion.MannerReset, completion.MannerKeep)
 	for p := range phases {
 		n := t.total(p)

@@ -66,7 +66,7 @@ func (c *client) misbehave(load string, all []badRequest) {
 		return
 	}
 	c.s.tally.ended(load, "WRONG")
-	c.s.verdict.breach(bad.invariant, load+" request: "+bad.what, "%s: %s", b.name, bad.detail)
+	c.s.verdict.Breach(bad.invariant, load+" request: "+bad.what, "%s: %s", b.name, bad.detail)
 }
 
 func (c *client) refusedOf(b badRequest) (string, *wrong) {

@@ -116,7 +116,7 @@ func (n *renewer) turn(ctx context.Context, hup bool) {
 		err = n.await(ctx, func() bool { return n.served() == serial })
 	}
 	if err != nil {
-		n.s.verdict.breach(invHealth, "a new certificate that is not served", "%v", err)
+		n.s.verdict.Breach(invHealth, "a new certificate that is not served", "%v", err)
 	}
 }
 
@@ -139,7 +139,7 @@ func (n *renewer) refuse(ctx context.Context) {
 		err = fmt.Errorf("serial number %d is served, before %d", n.served(), before)
 	}
 	if err != nil {
-		n.s.verdict.breach(invHealth, "a file without a certificate that changed something, or was not told", "%v", err)
+		n.s.verdict.Breach(invHealth, "a file without a certificate that changed something, or was not told", "%v", err)
 	}
 }
 

@@ -135,7 +135,7 @@ func (c *client) do(q *request) string {
 	}
 	c.drop()
 	c.s.tally.ended(q.load, "WRONG")
-	c.s.verdict.breach(bad.invariant, bad.what, "%s, client %s, stage %v: %s", q.id, q.load, c.s.plan.at(time.Now()), bad.detail)
+	c.s.verdict.Breach(bad.invariant, bad.what, "%s, client %s, stage %v: %s", q.id, q.load, c.s.plan.at(time.Now()), bad.detail)
 	return "WRONG"
 }
 

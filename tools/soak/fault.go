@@ -13,6 +13,7 @@ import (
 
 	"xpyd/sim"
 	"xpyd/sim/faultnet"
+	"xpyd/tools/tally"
 )
 
 // fault is one thing that was done to an engine or to the connections to it.
@@ -183,12 +184,12 @@ func (b *faultBook) hasGone(entry string) bool {
 }
 
 // found judges an entry that no release has freed.
-func (b *faultBook) found(l leased, v *verdict) {
+func (b *faultBook) found(l leased, v *tally.Verdict) {
 	e := l.entry
 	what := b.excuse(l)
 	if what == "" || what != excuseStarved && b.stages().calmFor(e.PinnedAt, e.FreedAt) {
 		what = "nothing"
-		v.breach(invBlocks, "blocks that were freed by their lease alone, and no fault excuses it", "%s on %s, pinned %.1f s after the load's begin, %d blocks",
+		v.Breach(invBlocks, "blocks that were freed by their lease alone, and no fault excuses it", "%s on %s, pinned %.1f s after the load's begin, %d blocks",
 			e.RequestID, l.station.Name(), e.PinnedAt.Sub(b.stages().begin).Seconds(), len(e.Blocks))
 	}
 	b.write(map[string]any{

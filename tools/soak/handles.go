@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"xpyd/sim"
+	"xpyd/tools/tally"
 )
 
 // handleBook follows each handle from the prefill engine that issued it to the decode engine that
 // used it. It reads the engines' own log lines and is their sim.Options.Log.
 type handleBook struct {
-	tally   *tally
-	verdict *verdict
+	tally   *counts
+	verdict *tally.Verdict
 	held    func(engine string, from, to time.Time) bool // whether bytes to the engine may have been delayed
 
 	mu      sync.Mutex
@@ -34,7 +35,7 @@ type sent struct {
 	known  bool // its issue has been seen
 }
 
-func newHandleBook(t *tally, v *verdict) *handleBook {
+func newHandleBook(t *counts, v *tally.Verdict) *handleBook {
 	return &handleBook{tally: t, verdict: v, issued: map[string]time.Time{}, sent: map[string]sent{}, swept: time.Now(), last: map[string]int{}}
 }
 
@@ -79,7 +80,7 @@ func (b *handleBook) decoded(rec sim.Record) {
 	if rec.WrongKV {
 		b.wrongKV++
 		if rec.Outcome == "ok" && !strings.HasPrefix(rec.RequestID, "xpyd-warmup-") { // no client reads a warm-up's answer
-			b.verdict.breach(invHandles, "an answer from another prompt's blocks", "%s on %s, handle of %s", rec.RequestID, rec.Engine, rec.RemoteRequestID)
+			b.verdict.Breach(invHandles, "an answer from another prompt's blocks", "%s on %s, handle of %s", rec.RequestID, rec.Engine, rec.RemoteRequestID)
 		}
 	}
 	id := rec.RemoteRequestID
@@ -88,7 +89,7 @@ func (b *handleBook) decoded(rec sim.Record) {
 	}
 	b.used++
 	if first, ok := b.sent[id]; ok {
-		b.verdict.breach(invHandles, "a handle used twice", "%s on %s, first on %s %v before", rec.RequestID, rec.Engine, first.engine, rec.Time.Sub(first.at))
+		b.verdict.Breach(invHandles, "a handle used twice", "%s on %s, first on %s %v before", rec.RequestID, rec.Engine, first.engine, rec.Time.Sub(first.at))
 		return
 	}
 	issued, known := b.issued[id]
@@ -99,7 +100,7 @@ func (b *handleBook) decoded(rec sim.Record) {
 	}
 	b.oldest = max(b.oldest, age)
 	if age > kvLease-kvLeaseMargin+tickSlack {
-		b.verdict.breach(invHandles, "a handle used after lease − margin", "%s on %s, %v old", rec.RequestID, rec.Engine, age)
+		b.verdict.Breach(invHandles, "a handle used after lease − margin", "%s on %s, %v old", rec.RequestID, rec.Engine, age)
 	}
 }
 
@@ -116,7 +117,7 @@ func (b *handleBook) sweep() {
 	b.swept = now
 	for id, s := range b.sent {
 		if _, ok := b.issued[id]; !s.known && !ok && now.Sub(s.at) > issueBound {
-			b.verdict.breach(invHandles, "a handle that no prefill engine issued", "%.60q on %s", id, s.engine)
+			b.verdict.Breach(invHandles, "a handle that no prefill engine issued", "%.60q on %s", id, s.engine)
 			s.known = true
 			b.sent[id] = s
 		}

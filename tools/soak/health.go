@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xpyd/tools/process"
+	"xpyd/tools/tally"
 )
 
 // ejection is a line of the proxy's log. The proxy stops using a backend for a while because of its
@@ -33,7 +34,7 @@ type ejections struct {
 
 // add files an ejection and checks that at most half of the pool is ejected. The pools have three
 // backends, or two after a reload. So at most one may be ejected.
-func (e *ejections) add(next ejection, v *verdict) {
+func (e *ejections) add(next ejection, v *tally.Verdict) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -55,7 +56,7 @@ func (e *ejections) add(next ejection, v *verdict) {
 	}
 	e.most[next.Role] = max(e.most[next.Role], n)
 	if n > poolSize/2 {
-		v.breach(invHealth, "more than half of a pool ejected", "%d of %d %s backends", n, poolSize, next.Role)
+		v.Breach(invHealth, "more than half of a pool ejected", "%d of %d %s backends", n, poolSize, next.Role)
 	}
 }
 
@@ -104,7 +105,7 @@ func (s *soak) tookDown(url string) {
 			s.faults.close(s.faults.open(st.Name(), kindStarved, "", 0))
 			return
 		}
-		s.verdict.breach(invHealth, "a sound backend taken down", "%s", st.Name())
+		s.verdict.Breach(invHealth, "a sound backend taken down", "%s", st.Name())
 	}
 }
 
@@ -125,7 +126,7 @@ func (s *soak) wellAgain(ctx context.Context) {
 			return
 		}
 		if since := time.Since(last); since > healBound {
-			s.verdict.breach(invHealth, "backends that are not up again", "%v after the last fault: %s, %v", since, amiss, err)
+			s.verdict.Breach(invHealth, "backends that are not up again", "%v after the last fault: %s, %v", since, amiss, err)
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -3,6 +3,8 @@ package soak
 import (
 	"fmt"
 	"testing"
+
+	"xpyd/tools/tally"
 )
 
 // More than half of a pool is never ejected. An ejection that a reload or a new engine has ended
@@ -18,15 +20,15 @@ func TestSoakCountsEjectionsThatRun(t *testing.T) {
 		`{"prefill":"http://p3","message":"prefill engine has restarted"}`: 1,
 		`{"backend":"http://p1","message":"engine has restarted"}`:         1, // the engine's metrics say so, and it stays ejected
 	} {
-		v := &verdict{}
-		l, err := newProxyLog(t.TempDir(), "key", newTally(), v, func(string) {})
+		v := &tally.Verdict{}
+		l, err := newProxyLog(t.TempDir(), "key", newCounts(), v, func(string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, line := range []string{ejected(1), between, ejected(2)} {
 			l.check([]byte(line))
 		}
-		if got := len(v.of(invHealth)); got != want {
+		if got := len(v.Of(invHealth)); got != want {
 			t.Errorf("%s: %d breaches, want %d", between, got, want)
 		}
 		l.close()

@@ -62,7 +62,7 @@ func (s *soak) judgeCalm() {
 		}
 		for e, n := range s.tally.endingsOf(st) {
 			if failed(e) && e.What != "WRONG" {
-				s.verdict.breach(invOutcomes, fmt.Sprintf("requests that fail in stage %v", st), "%d× %s: %s", n, e.Load, e.What)
+				s.verdict.Breach(invOutcomes, fmt.Sprintf("requests that fail in stage %v", st), "%d× %s: %s", n, e.Load, e.What)
 			}
 		}
 	}
@@ -72,35 +72,35 @@ func (s *soak) judgeBlocks() {
 	for _, st := range s.fleet.prefill {
 		st.look()
 		if n := st.Ledger().Pinned; n > 0 {
-			s.verdict.breach(invBlocks, "blocks that stay pinned", "%d on %s %v after the last client", n, st.Name(), s.settled)
+			s.verdict.Breach(invBlocks, "blocks that stay pinned", "%d on %s %v after the last client", n, st.Name(), s.settled)
 		}
 	}
 	for _, st := range s.fleet.decode {
 		if n := st.Ledger().Pinned; n > 0 {
-			s.verdict.breach(invBlocks, "blocks pinned on a decode engine", "%d on %s", n, st.Name())
+			s.verdict.Breach(invBlocks, "blocks pinned on a decode engine", "%d on %s", n, st.Name())
 		}
 	}
 }
 
 func (s *soak) judgeProcess() {
 	for _, open := range s.watch.last.openGauges() {
-		s.verdict.breach(invGauges, "a gauge that does not end at 0", "%s", open)
+		s.verdict.Breach(invGauges, "a gauge that does not end at 0", "%s", open)
 	}
 	if n := s.watch.last.series["xpyd_panics_total"]; n > 0 {
-		s.verdict.breach(invOutcomes, "panics", "%g", n)
+		s.verdict.Breach(invOutcomes, "panics", "%g", n)
 	}
 	if !within(s.after, s.base) {
-		s.verdict.breach(invLeaks, "more than before the load", "%v -> %v", s.base, s.after)
+		s.verdict.Breach(invLeaks, "more than before the load", "%v -> %v", s.base, s.after)
 	}
 	limit := float64(rssGrowthShort)
 	if s.o.Duration >= longRun {
 		limit = rssGrowthLong
 	}
 	if slope, over, ok := s.slope(); ok && slope*over.Minutes() > limit {
-		s.verdict.breach(invLeaks, "memory that grows", "%.0f KiB/min over %v", slope, over)
+		s.verdict.Breach(invLeaks, "memory that grows", "%.0f KiB/min over %v", slope, over)
 	}
 	if told, running := s.proxy.replaced(); running > 0 {
-		s.verdict.breach(invOutcomes, "processes that stay after a hand-over", "%d of %d", running, told)
+		s.verdict.Breach(invOutcomes, "processes that stay after a hand-over", "%d of %d", running, told)
 	}
 }
 
@@ -114,15 +114,15 @@ func (s *soak) slope() (kib float64, over time.Duration, ok bool) {
 func (s *soak) judgeLatency() {
 	before, after := s.tally.quantiles(stageStandard), s.tally.quantiles(stageRecovery)
 	if limit := slower(before.first, before.controlFirst, after.controlFirst); min(before.firsts, after.firsts) >= makeP99 && after.first > limit {
-		s.verdict.breach(invLatency, "slower to the first token after the faults than before", "p99 %v, %v before, limit %v", after.first, before.first, limit)
+		s.verdict.Breach(invLatency, "slower to the first token after the faults than before", "p99 %v, %v before, limit %v", after.first, before.first, limit)
 	}
 	if limit := slower(before.gap, before.controlGap, after.controlGap); min(before.gaps, after.gaps) >= makeP99 && after.gap > limit {
-		s.verdict.breach(invLatency, "slower between tokens after the faults than before", "p99 %v, %v before, limit %v", after.gap, before.gap, limit)
+		s.verdict.Breach(invLatency, "slower between tokens after the faults than before", "p99 %v, %v before, limit %v", after.gap, before.gap, limit)
 	}
 	beside, n := s.tally.besides()
 	limit := slower(before.gap, before.controlGap, s.tally.quantiles(stageFaults).controlGap)
 	if n >= makeP99 && beside > limit {
-		s.verdict.breach(invLatency, "streams held up by a decode engine that is not theirs", "p99 %v between tokens, limit %v", beside, limit)
+		s.verdict.Breach(invLatency, "streams held up by a decode engine that is not theirs", "p99 %v between tokens, limit %v", beside, limit)
 	}
 }
 
@@ -145,11 +145,11 @@ func (s *soak) judgeRetries() {
 		}
 		prefills, decodes := s.amplification(st)
 		if max(prefills.ratio, decodes.ratio) > limit {
-			s.verdict.breach(invRetries, fmt.Sprintf("too many legs a request in stage %v", st), "prefills %v, decodes %v over 10 s", prefills, decodes)
+			s.verdict.Breach(invRetries, fmt.Sprintf("too many legs a request in stage %v", st), "prefills %v, decodes %v over 10 s", prefills, decodes)
 		}
 	}
 	if _, over := s.tally.lines(); over > linesOver {
-		s.verdict.breach(invLogs, "too many lines a second", "%d beyond two a request and one for each under way", over)
+		s.verdict.Breach(invLogs, "too many lines a second", "%d beyond two a request and one for each under way", over)
 	}
 }
 
@@ -173,24 +173,24 @@ func (s *soak) judgeHarness() {
 		least = all / 10
 	}
 	if whole < least || whole == 0 {
-		s.verdict.breach(invOutcomes, "more requests fail than not", "%d of %d are complete in stage faults", whole, all)
+		s.verdict.Breach(invOutcomes, "more requests fail than not", "%d of %d are complete in stage faults", whole, all)
 	}
 	if short {
 		return
 	}
 	if s.strays > strayLegs {
-		s.verdict.breach(invHealth, "requests that go to an engine long dead", "%d on one that was dead for %v or longer", s.strays, killSeen)
+		s.verdict.Breach(invHealth, "requests that go to an engine long dead", "%d on one that was dead for %v or longer", s.strays, killSeen)
 	}
 	asked := s.fleet.all()
 	if s.o.Alone {
 		asked = s.fleet.decode
 	}
 	if names := s.fleet.book.idle(asked); len(names) > 0 {
-		s.verdict.breach(invHealth, "an engine without a request after the faults", "%v", names)
+		s.verdict.Breach(invHealth, "an engine without a request after the faults", "%v", names)
 	}
 	for _, load := range []string{"stream", "short", "leaves", "slow", "stuck", "malformed", "forbidden"} {
 		if s.tally.total(0, stageAfter, func(e ending) bool { return e.Load == load }) == 0 {
-			s.verdict.breach(invHarness, "a kind of client that never came", "%s", load)
+			s.verdict.Breach(invHarness, "a kind of client that never came", "%s", load)
 		}
 	}
 	kinds := []string{kindKill, kindFreeze, kindScript, "reload ok", "reload failed", "hand-over"}
@@ -199,7 +199,7 @@ func (s *soak) judgeHarness() {
 	}
 	for _, kind := range kinds {
 		if faults[kind] == 0 {
-			s.verdict.breach(invHarness, "a kind of fault that never came", "%s", kind)
+			s.verdict.Breach(invHarness, "a kind of fault that never came", "%s", kind)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"xpyd/sim"
+	"xpyd/tools/tally"
 )
 
 // proxyLog reads the log of all processes of the proxy from one pipe. It looks for what must not be
@@ -24,8 +25,8 @@ import (
 type proxyLog struct {
 	path    string
 	key     string
-	tally   *tally
-	verdict *verdict
+	tally   *counts
+	verdict *tally.Verdict
 	words   map[string]bool  // in the engines' texts
 	down    func(url string) // called for each backend that the proxy takes down
 	also    func([]byte)     // called for each line; may be nil
@@ -41,7 +42,7 @@ type proxyLog struct {
 // logKept bounds the file. The part before it is in a second file of that size.
 const logKept = 32 << 20
 
-func newProxyLog(dir, key string, t *tally, v *verdict, down func(url string)) (*proxyLog, error) {
+func newProxyLog(dir, key string, t *counts, v *tally.Verdict, down func(url string)) (*proxyLog, error) {
 	l := &proxyLog{
 		path: filepath.Join(dir, "proxy.log"), key: key, tally: t, verdict: v, words: map[string]bool{}, down: down, serving: make(chan serving, 4),
 		ejections: ejections{now: map[string]ejection{}, most: map[string]int{}, alone: func() bool { return true }},
@@ -111,7 +112,7 @@ func (l *proxyLog) turn(old io.WriteCloser) io.WriteCloser {
 	}
 	f, err := os.Create(l.path)
 	if err != nil {
-		l.verdict.breach(invHarness, "no file for the proxy's log", "%v", err)
+		l.verdict.Breach(invHarness, "no file for the proxy's log", "%v", err)
 		return nil
 	}
 	return f
@@ -121,15 +122,15 @@ func (l *proxyLog) check(line []byte) {
 	l.tally.in(time.Now(), func(s *second) { s.lines++ })
 	switch {
 	case bytes.Contains(line, []byte(secret)):
-		l.verdict.breach(invLogs, "a prompt in the log", "a line of %d bytes", len(line))
+		l.verdict.Breach(invLogs, "a prompt in the log", "a line of %d bytes", len(line))
 	case bytes.Contains(line, []byte(l.key)):
-		l.verdict.breach(invLogs, "a key in the log", "a line of %d bytes", len(line))
+		l.verdict.Breach(invLogs, "a key in the log", "a line of %d bytes", len(line))
 	case bytes.IndexByte(line, '\r') >= 0:
-		l.verdict.breach(invLogs, "a raw CR in the log", "%.200q", line)
+		l.verdict.Breach(invLogs, "a raw CR in the log", "%.200q", line)
 	case !json.Valid(line):
-		l.verdict.breach(invLogs, "a line that is no JSON", "%.2000q", line)
+		l.verdict.Breach(invLogs, "a line that is no JSON", "%.2000q", line)
 	case l.tellsText(line):
-		l.verdict.breach(invLogs, "a completion in the log", "a line of %d bytes", len(line))
+		l.verdict.Breach(invLogs, "a completion in the log", "a line of %d bytes", len(line))
 	}
 	if l.also != nil {
 		l.also(line)
@@ -169,7 +170,7 @@ func (l *proxyLog) says(line []byte) {
 	select {
 	case l.serving <- s:
 	default:
-		l.verdict.breach(invHarness, "a process that nobody started", "it serves on %s", s.Listen)
+		l.verdict.Breach(invHarness, "a process that nobody started", "it serves on %s", s.Listen)
 	}
 }
 

@@ -37,10 +37,10 @@ func (o *operator) run(ctx context.Context) {
 		}
 	}
 	if o.done == 0 && ctx.Err() == nil && o.s.o.Duration > operateLast+operateBound { // in less, there may be no time for a turn
-		o.s.verdict.breach(invHarness, "nobody changed the pools over the admin port", "in %v", o.s.o.Duration)
+		o.s.verdict.Breach(invHarness, "nobody changed the pools over the admin port", "in %v", o.s.o.Duration)
 	}
 	if s, err := o.status(ctx); err == nil && s.Edits > 0 {
-		o.s.verdict.breach(invHarness, "changes that were not undone", "%d edits", s.Edits)
+		o.s.verdict.Breach(invHarness, "changes that were not undone", "%d edits", s.Edits)
 	}
 }
 
@@ -148,7 +148,7 @@ func (o *operator) must(ctx context.Context, what string, do func(context.Contex
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	o.s.verdict.breach(invHealth, "a change of the pools that did not come into force", "%s: %v", what, err)
+	o.s.verdict.Breach(invHealth, "a change of the pools that did not come into force", "%s: %v", what, err)
 }
 
 // left watches an engine that has ended all requests for a moment. In a calm stage nothing may begin
@@ -165,7 +165,7 @@ func (o *operator) left(st *station) {
 	}
 	for _, r := range st.Requests() {
 		if r.Time.After(from) && !strings.HasPrefix(r.RequestID, "xpyd-") && begun(r) {
-			o.s.verdict.breach(invHealth, "a request to an engine that had drained", "%s %s, %v after that", st.Name(), r.RequestID, r.Time.Sub(from))
+			o.s.verdict.Breach(invHealth, "a request to an engine that had drained", "%s %s, %v after that", st.Name(), r.RequestID, r.Time.Sub(from))
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package soak
 
 import (
-	"fmt"
-	"io"
 	"sync"
 	"time"
 )
@@ -138,50 +136,4 @@ const (
 
 func invariants() []string {
 	return []string{invOutcomes, invBytes, invHandles, invBlocks, invGauges, invLeaks, invHealth, invLatency, invRetries, invLogs, invHarness}
-}
-
-// breach is one way in which an invariant was broken, with how often and the first case.
-type breach struct {
-	Invariant string    `json:"invariant"`
-	What      string    `json:"what"`
-	Count     int       `json:"count"`
-	First     string    `json:"first"`
-	At        time.Time `json:"at"`
-}
-
-// verdict collects breaches. It is safe for concurrent use.
-type verdict struct {
-	seen     io.Writer // told of each when it is first met; may be nil
-	mu       sync.Mutex
-	breaches []*breach
-}
-
-// breach files a case of what. It keeps detail only for the first case.
-func (v *verdict) breach(invariant, what, detail string, args ...any) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, b := range v.breaches {
-		if b.Invariant == invariant && b.What == what {
-			b.Count++
-			return
-		}
-	}
-	b := &breach{Invariant: invariant, What: what, Count: 1, First: fmt.Sprintf(detail, args...), At: time.Now()}
-	v.breaches = append(v.breaches, b)
-	if v.seen != nil {
-		_, _ = fmt.Fprintf(v.seen, "%s %s: %s: %s\n", b.At.UTC().Format(time.TimeOnly), b.Invariant, b.What, b.First)
-	}
-}
-
-// of lists the breaches of one invariant, or of all for "".
-func (v *verdict) of(invariant string) []breach {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var all []breach
-	for _, b := range v.breaches {
-		if invariant == "" || b.Invariant == invariant {
-			all = append(all, *b)
-		}
-	}
-	return all
 }

@@ -3,6 +3,8 @@ package soak
 import (
 	"testing"
 	"time"
+
+	"xpyd/tools/tally"
 )
 
 // On a busy machine the last fault is undone late. Only then the healing begins, for every copy of
@@ -36,13 +38,13 @@ func TestHealingBeginsWhenTheFaultsAreOver(t *testing.T) {
 // The p99 of a dozen streams is the slowest of them.
 func TestLatencyOfFewIsNotJudged(t *testing.T) {
 	for _, tc := range []struct{ streams, breaches int }{{12, 0}, {300, 1}} {
-		s := &soak{verdict: &verdict{}, tally: newTally()}
+		s := &soak{verdict: &tally.Verdict{}, tally: newCounts()}
 		for range tc.streams {
-			s.tally.proxied[stageStandard].first.observe(10 * time.Millisecond)
-			s.tally.proxied[stageRecovery].first.observe(400 * time.Millisecond)
+			s.tally.proxied[stageStandard].first.Observe(10 * time.Millisecond)
+			s.tally.proxied[stageRecovery].first.Observe(400 * time.Millisecond)
 		}
 		s.judgeLatency()
-		if got := s.verdict.of(invLatency); len(got) != tc.breaches {
+		if got := s.verdict.Of(invLatency); len(got) != tc.breaches {
 			t.Errorf("%d streams: %v, want %d breaches", tc.streams, got, tc.breaches)
 		}
 	}

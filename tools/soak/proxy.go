@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"xpyd/tools/tally"
 )
 
 // proxy is the proxy under soak, in a process of its own. After a hand-over it is another
@@ -22,7 +24,7 @@ type proxy struct {
 	env     []string // in addition to this process's own
 	file    string   // its configuration
 	log     *proxyLog
-	verdict *verdict
+	verdict *tally.Verdict
 
 	mu      sync.Mutex
 	pid     int // of the process that accepts
@@ -41,7 +43,7 @@ type serving struct {
 }
 
 // startProxy starts the first process. Whoever hands over adopts the successors, see adopt.
-func startProxy(ctx context.Context, command, env []string, dir string, settings map[string]any, log *proxyLog, v *verdict) (*proxy, error) {
+func startProxy(ctx context.Context, command, env []string, dir string, settings map[string]any, log *proxyLog, v *tally.Verdict) (*proxy, error) {
 	p := &proxy{
 		command: command, env: env, file: filepath.Join(dir, "soak.json"), log: log, verdict: v,
 		ended: map[int]unix.WaitStatus{}, leaving: map[int]bool{},
@@ -146,9 +148,9 @@ func (p *proxy) await(pid int) {
 		defer p.mu.Unlock()
 		p.ended[pid] = status
 		if !p.leaving[pid] {
-			p.verdict.breach(invOutcomes, "the proxy ended by itself", "process %d, exit code %d, signal %v", pid, status.ExitStatus(), status.Signal())
+			p.verdict.Breach(invOutcomes, "the proxy ended by itself", "process %d, exit code %d, signal %v", pid, status.ExitStatus(), status.Signal())
 		} else if status.ExitStatus() != 0 {
-			p.verdict.breach(invOutcomes, "a proxy that was told to go did not exit with 0", "process %d, exit code %d, signal %v", pid, status.ExitStatus(), status.Signal())
+			p.verdict.Breach(invOutcomes, "a proxy that was told to go did not exit with 0", "process %d, exit code %d, signal %v", pid, status.ExitStatus(), status.Signal())
 		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 
 	"xpyd/tools/completion"
 	"xpyd/tools/process"
+	"xpyd/tools/tally"
 )
 
 // ReloadOptions describe a run in which backends come and go by reload.
@@ -77,7 +78,7 @@ type reload struct {
 }
 
 func newReload(o ReloadOptions) *reload {
-	s := &soak{key: fmt.Sprintf("sk-soak-%016x", rand.Uint64()), verdict: &verdict{}, tally: newTally(), fleet: &fleet{}}
+	s := &soak{key: fmt.Sprintf("sk-soak-%016x", rand.Uint64()), verdict: &tally.Verdict{}, tally: newCounts(), fleet: &fleet{}}
 	s.plan.begin = time.Now()
 	for st := stageStandard; st < stages; st++ {
 		s.plan.until[st] = 10_000 * time.Hour
@@ -140,12 +141,12 @@ func Reload(ctx context.Context, o ReloadOptions, out io.Writer) (err error) {
 
 // found files a fault.
 func (r *reload) found(what, detail string, args ...any) {
-	r.verdict.breach(invHealth, what, detail, args...)
+	r.verdict.Breach(invHealth, what, detail, args...)
 }
 
 // faultsFound are all of them, with how often and the first of each.
 func (r *reload) faultsFound() (all []error) {
-	for _, b := range r.verdict.of("") {
+	for _, b := range r.verdict.Of("") {
 		all = append(all, fmt.Errorf("%d× %s: %s", b.Count, b.What, b.First))
 	}
 	return all

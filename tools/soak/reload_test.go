@@ -14,6 +14,7 @@ import (
 
 	"xpyd/tools/completion"
 	"xpyd/tools/process"
+	"xpyd/tools/tally"
 )
 
 // idleRun is a run without a proxy, with one engine in the configuration.
@@ -151,7 +152,7 @@ func TestReloadFindsSeriesAndPoolsOfThoseThatLeft(t *testing.T) {
 	at := strings.TrimPrefix(admin.URL, "http://")
 	look := func() string {
 		t.Helper()
-		r.verdict = &verdict{}
+		r.verdict = &tally.Verdict{}
 		if err := r.judgeSeries(context.Background(), at); err != nil {
 			t.Fatal(err)
 		}

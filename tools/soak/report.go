@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"xpyd/tools/tally"
 )
 
 // conclude writes the report. A run without a breach leaves no artefacts.
@@ -19,7 +21,7 @@ func (s *soak) conclude(out io.Writer, err error) error {
 		return err
 	}
 	s.write(out)
-	breaches := s.verdict.of("")
+	breaches := s.verdict.Of("")
 	if err == nil && len(breaches) == 0 {
 		fmt.Fprintf(out, "\nsoak: ok, nothing lost, nothing leaked\n")
 		return s.clean()
@@ -28,7 +30,7 @@ func (s *soak) conclude(out io.Writer, err error) error {
 		Seed     uint64
 		Options  Options
 		Error    string
-		Breaches []breach
+		Breaches []tally.Breach
 	}{s.o.Seed, s.o, fmt.Sprint(err), breaches}
 	text, _ := json.MarshalIndent(state, "", "  ")
 	err = errors.Join(err, os.WriteFile(filepath.Join(s.o.Artefacts, "verdict.json"), text, 0o644))
@@ -65,7 +67,7 @@ func (s *soak) write(out io.Writer) {
 	figures := s.figures(leases)
 	for _, name := range invariants() {
 		verdict := "ok"
-		if n := len(s.verdict.of(name)); n > 0 {
+		if n := len(s.verdict.Of(name)); n > 0 {
 			verdict = "BROKEN"
 		}
 		if name == invHarness {

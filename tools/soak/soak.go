@@ -16,6 +16,7 @@ import (
 
 	"xpyd/tools/completion"
 	"xpyd/tools/process"
+	"xpyd/tools/tally"
 )
 
 // Options describe a soak.
@@ -62,8 +63,8 @@ type soak struct {
 	o       Options
 	plan    plan
 	key     string
-	verdict *verdict
-	tally   *tally
+	verdict *tally.Verdict
+	tally   *counts
 	faults  *faultBook
 	fleet   *fleet
 	proxy   *proxy
@@ -98,7 +99,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	r := rand.New(rand.NewPCG(o.Seed, 0))
 	s := &soak{
 		o: o, key: fmt.Sprintf("sk-soak-%016x", r.Uint64()),
-		verdict: &verdict{seen: out}, tally: newTally(),
+		verdict: &tally.Verdict{Seen: out}, tally: newCounts(),
 	}
 	s.faults = newFaultBook(faultLog, s.tally.starved)
 	err = s.run(ctx, r, out)
@@ -146,7 +147,7 @@ func (s *soak) run(ctx context.Context, r *rand.Rand, out io.Writer) (err error)
 		return err
 	}
 	s.judge()
-	if len(s.verdict.of("")) > 0 {
+	if len(s.verdict.Of("")) > 0 {
 		s.keepState(ctx, "end")
 	}
 	stopped = true

@@ -16,6 +16,7 @@ import (
 	"xpyd/sim"
 	"xpyd/sim/faultnet"
 	"xpyd/tools/completion"
+	"xpyd/tools/tally"
 )
 
 // stubSoak is a soak whose proxy answers every connection with answer and then closes it. answer
@@ -44,7 +45,7 @@ func stubSoak(t *testing.T, answer string) *soak {
 	}()
 	t.Cleanup(func() { _ = ln.Close(); <-done })
 	s := &soak{
-		o: Options{Events: 3}, key: "k", verdict: &verdict{}, tally: newTally(), faults: newFaultBook(io.Discard, func(time.Time) bool { return false }),
+		o: Options{Events: 3}, key: "k", verdict: &tally.Verdict{}, tally: newCounts(), faults: newFaultBook(io.Discard, func(time.Time) bool { return false }),
 		fleet: &fleet{decOf: map[string]string{}}, proxy: &proxy{addr: ln.Addr().String()},
 	}
 	s.plan = newPlan(time.Now(), time.Hour)
@@ -118,7 +119,7 @@ func TestSoakClientTellsEndsFromLies(t *testing.T) {
 		c := &client{s: s, r: rand.New(rand.NewPCG(1, 1))}
 		c.do(&request{load: "stream", id: stubID, Call: q})
 		c.drop()
-		got := s.verdict.of("")
+		got := s.verdict.Of("")
 		switch {
 		case tc.lie == "" && len(got) > 0:
 			t.Errorf("%s: called a lie: %s: %s", tc.name, got[0].What, got[0].First)
@@ -150,8 +151,8 @@ func TestHandleBookFindsMisuse(t *testing.T) {
 		{"foreign blocks", []sim.Record{p, with(d, func(r *sim.Record) { r.WrongKV = true })}, false, "an answer from another prompt's blocks"},
 		{"never issued", []sim.Record{with(d, func(r *sim.Record) { r.Time = now.Add(-time.Minute) })}, false, "a handle that no prefill engine issued"},
 	} {
-		v := &verdict{}
-		b := newHandleBook(newTally(), v)
+		v := &tally.Verdict{}
+		b := newHandleBook(newCounts(), v)
 		b.held = func(string, time.Time, time.Time) bool { return tc.held }
 		b.swept = now.Add(-time.Hour)
 		lines := json.NewEncoder(b)
@@ -161,7 +162,7 @@ func TestHandleBookFindsMisuse(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := v.of(invHandles)
+		got := v.Of(invHandles)
 		if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || got[0].What != tc.want) {
 			t.Errorf("%s: breaches %+v, want %q", tc.name, got, tc.want)
 		}
@@ -199,10 +200,10 @@ func TestBlocksLeftToTheirLeaseNeedAnExcuse(t *testing.T) {
 		}
 	}
 	// A calm stretch has no excuse.
-	b, v := newFaultBook(io.Discard, func(time.Time) bool { return false }), &verdict{}
+	b, v := newFaultBook(io.Discard, func(time.Time) bool { return false }), &tally.Verdict{}
 	b.start(newPlan(now.Add(-time.Second), time.Hour))
 	b.file(&fault{Engine: "prefill-0", Kind: kindFreeze, from: now, until: now})
-	if b.found(l, v); len(v.of(invBlocks)) != 1 {
+	if b.found(l, v); len(v.Of(invBlocks)) != 1 {
 		t.Error("blocks left to their lease before the first fault are no breach")
 	}
 }
@@ -218,8 +219,8 @@ func TestSoakLogFindsWhatMustNotBeThere(t *testing.T) {
 		{`{"m":" ` + strings.Join(words, " ") + ` "}`, "a completion in the log"},
 		{`{"m":" ` + strings.Join(words[:3], " ") + ` "}`, ""},
 	} {
-		v := &verdict{}
-		l, err := newProxyLog(t.TempDir(), "sk-1", newTally(), v, func(string) {})
+		v := &tally.Verdict{}
+		l, err := newProxyLog(t.TempDir(), "sk-1", newCounts(), v, func(string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +228,7 @@ func TestSoakLogFindsWhatMustNotBeThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.close()
-		got := v.of(invLogs)
+		got := v.Of(invLogs)
 		if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || got[0].What != tc.want) {
 			t.Errorf("%s: breaches %+v, want %q", tc.line, got, tc.want)
 		}
@@ -264,7 +265,7 @@ func TestSlopeIsThatOfTheLastProcess(t *testing.T) {
 }
 
 func TestEjectionsOfMoreThanHalfAPool(t *testing.T) {
-	v := &verdict{}
+	v := &tally.Verdict{}
 	alone := false
 	e := ejections{now: map[string]ejection{}, most: map[string]int{}, alone: func() bool { return alone }}
 	e.add(ejection{Role: "decode", Backend: "of the one process", For: 5000}, v)
@@ -274,11 +275,11 @@ func TestEjectionsOfMoreThanHalfAPool(t *testing.T) {
 	e.add(ejection{Role: "prefill", Backend: "b", For: 5000}, v)
 	e.forget() // a reload has removed it
 	e.add(ejection{Role: "decode", Backend: "c", For: 5000}, v)
-	if got := v.of(""); len(got) > 0 {
+	if got := v.Of(""); len(got) > 0 {
 		t.Errorf("one of three at a time is a breach: %+v", got)
 	}
 	e.add(ejection{Role: "decode", Backend: "d", For: 5000}, v)
-	if got := v.of(invHealth); len(got) != 1 {
+	if got := v.Of(invHealth); len(got) != 1 {
 		t.Errorf("two of three at a time: breaches %+v", got)
 	}
 }
@@ -297,22 +298,5 @@ func TestDrawnFaultsCanBeRead(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	}
-}
-
-func TestHistogramQuantiles(t *testing.T) {
-	var h histogram
-	if h.quantile(.99) != 0 {
-		t.Error("an empty histogram has a quantile")
-	}
-	for i := range 100 {
-		h.observe(time.Duration(i) * time.Millisecond)
-	}
-	h.observe(time.Hour)
-	if got := h.quantile(.5); got != 51*time.Millisecond {
-		t.Errorf("median %v", got)
-	}
-	if got := h.quantile(.999); got != (histogramTop+1)*time.Millisecond {
-		t.Errorf("p99.9 %v", got)
 	}
 }

@@ -144,12 +144,12 @@ func (st *storm) give(s *station) {
 func (st *storm) last(ctx context.Context, s *station, kind, text string, d time.Duration, do, undo func() error) {
 	f := st.s.faults.open(s.Name(), kind, text, d)
 	if err := do(); err != nil {
-		st.s.verdict.breach(invHarness, "a fault that could not be injected", "%s %s on %s: %v", kind, text, s.Name(), err)
+		st.s.verdict.Breach(invHarness, "a fault that could not be injected", "%s %s on %s: %v", kind, text, s.Name(), err)
 	}
 	st.wg.Go(func() {
 		process.SleepUntil(ctx, time.Now().Add(d))
 		if err := undo(); err != nil {
-			st.s.verdict.breach(invHarness, "a fault that could not be undone", "%s %s on %s: %v", kind, text, s.Name(), err)
+			st.s.verdict.Breach(invHarness, "a fault that could not be undone", "%s %s on %s: %v", kind, text, s.Name(), err)
 		}
 		st.s.faults.close(f)
 		st.give(s)
@@ -323,7 +323,7 @@ func (st *storm) reload(ctx context.Context) {
 // putInForce reloads, and checks that the proxy reports it.
 func (st *storm) putInForce(ctx context.Context, settings map[string]any) {
 	if err := st.reloadWith(ctx, settings, "ok"); err != nil {
-		st.s.verdict.breach(invHealth, "a reload that did not come into force", "%v", err)
+		st.s.verdict.Breach(invHealth, "a reload that did not come into force", "%v", err)
 	}
 }
 
@@ -337,7 +337,7 @@ func (st *storm) mustRefuse(ctx context.Context) {
 		st.s.inForce = good
 	}
 	if err != nil {
-		st.s.verdict.breach(invHealth, "a reload that should have been refused", "%v", err)
+		st.s.verdict.Breach(invHealth, "a reload that should have been refused", "%v", err)
 	}
 }
 
@@ -378,6 +378,6 @@ func (st *storm) replace(ctx context.Context) {
 	st.s.faults.close(st.s.faults.open("proxy", "hand-over", "", 0))
 	st.handOver++
 	if err := st.s.proxy.handOver(context.WithoutCancel(ctx)); err != nil {
-		st.s.verdict.breach(invOutcomes, "a hand-over that failed", "%v", err)
+		st.s.verdict.Breach(invOutcomes, "a hand-over that failed", "%v", err)
 	}
 }

@@ -26,11 +26,11 @@ func (c *client) timer(q *request, sent time.Time) func(now time.Time) {
 		case q.pace != paceSteady:
 		case last.IsZero():
 			first := now.Sub(sent) - prefillTime(len(q.Prompt))
-			c.s.tally.observe(c.direct, func(l *latency) { l.first.observe(first) })
+			c.s.tally.observe(c.direct, func(l *latency) { l.first.Observe(first) })
 			last, decode = now, c.s.fleet.decodeOf(q.id)
 		default:
 			gap := now.Sub(last)
-			c.s.tally.observe(c.direct, func(l *latency) { l.gaps.observe(gap) })
+			c.s.tally.observe(c.direct, func(l *latency) { l.gaps.Observe(gap) })
 			if c.direct {
 				c.s.tally.in(now, func(s *second) { s.late = max(s.late, gap-tokenLatency) })
 			}

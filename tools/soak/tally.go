@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"xpyd/tools/tally"
 )
 
 // ending is how one request of a soak ended.
@@ -13,14 +15,14 @@ type ending struct {
 	What string // complete, left, or the error that the client got
 }
 
-// tally counts what clients and engines saw. It is safe for concurrent use.
-type tally struct {
+// counts has what clients and engines saw. It is safe for concurrent use.
+type counts struct {
 	mu      sync.Mutex
 	plan    plan // zero until the load begins, and nothing is counted before
 	endings [stages]map[ending]int
 	proxied [stages]latency
 	control [stages]latency // of streams straight from an engine without faults
-	beside  histogram       // gaps of streams on a sound D while another one is frozen
+	beside  tally.Histogram // gaps of streams on a sound D while another one is frozen
 	seconds []second        // since plan.begin
 }
 
@@ -32,8 +34,8 @@ type second struct {
 	late                   time.Duration // the most that an event of the control was late
 }
 
-func newTally() *tally {
-	t := &tally{}
+func newCounts() *counts {
+	t := &counts{}
 	for s := range t.endings {
 		t.endings[s] = map[ending]int{}
 	}
@@ -41,21 +43,21 @@ func newTally() *tally {
 }
 
 // start sets the plan once.
-func (t *tally) start(p plan) {
+func (t *counts) start(p plan) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.plan = p
 }
 
 // stage returns the present stage.
-func (t *tally) stage() stage {
+func (t *counts) stage() stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.plan.at(time.Now())
 }
 
 // ended counts a request that ended now.
-func (t *tally) ended(load, what string) {
+func (t *counts) ended(load, what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.plan.begin.IsZero() {
@@ -66,8 +68,8 @@ func (t *tally) ended(load, what string) {
 
 // latency is the latency of streams.
 type latency struct {
-	first histogram // time to the first event, less what the prefill takes
-	gaps  histogram // between two events
+	first tally.Histogram // time to the first event, less what the prefill takes
+	gaps  tally.Histogram // between two events
 }
 
 // starvedBy is how late an event of a control stream is on an overloaded machine. Checks of sound
@@ -75,7 +77,7 @@ type latency struct {
 const starvedBy = 200 * time.Millisecond
 
 // starved reports whether the machine was overloaded at the moment or shortly before.
-func (t *tally) starved(at time.Time) bool {
+func (t *counts) starved(at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := int(at.Sub(t.plan.begin) / time.Second)
@@ -88,7 +90,7 @@ func (t *tally) starved(at time.Time) bool {
 }
 
 // observe runs edit on the latency of the present stage.
-func (t *tally) observe(control bool, edit func(*latency)) {
+func (t *counts) observe(control bool, edit func(*latency)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.plan.at(time.Now()); control {
@@ -99,14 +101,14 @@ func (t *tally) observe(control bool, edit func(*latency)) {
 }
 
 // gapBeside observes a gap on a sound D while another one is not sound.
-func (t *tally) gapBeside(d time.Duration) {
+func (t *counts) gapBeside(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.beside.observe(d)
+	t.beside.Observe(d)
 }
 
 // in runs edit on the second of at.
-func (t *tally) in(at time.Time, edit func(*second)) {
+func (t *counts) in(at time.Time, edit func(*second)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := int(at.Sub(t.plan.begin) / time.Second)
@@ -120,7 +122,7 @@ func (t *tally) in(at time.Time, edit func(*second)) {
 }
 
 // total counts the endings of some stages that match.
-func (t *tally) total(from, to stage, match func(ending) bool) int {
+func (t *counts) total(from, to stage, match func(ending) bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0
@@ -160,7 +162,7 @@ func (a amplified) String() string {
 // waiting, requests that waited for their first byte when the span began count too, because their
 // legs are in it. Where each client waits for its answer, no other requests come in a span of
 // failures. After the first byte a request has no more legs.
-func (t *tally) amplification(from, to time.Time, waiting bool, legs func(second) int) (most amplified) {
+func (t *counts) amplification(from, to time.Time, waiting bool, legs func(second) int) (most amplified) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first, last := int(from.Sub(t.plan.begin)/time.Second), int(to.Sub(t.plan.begin)/time.Second)
@@ -185,7 +187,7 @@ func (t *tally) amplification(from, to time.Time, waiting bool, legs func(second
 }
 
 // underWay returns how many requests were not over when each second began. mu is held.
-func (t *tally) underWay(over func(second) int) []int {
+func (t *counts) underWay(over func(second) int) []int {
 	all, n := make([]int, len(t.seconds)), 0
 	for i, s := range t.seconds {
 		all[i] = max(n, 0) // those from before the plan's begin only have an end
@@ -196,7 +198,7 @@ func (t *tally) underWay(over func(second) int) []int {
 
 // lines returns the lines of the log in all, and the most in a second beyond two for each request
 // and one for each that was under way.
-func (t *tally) lines() (all, over int) {
+func (t *counts) lines() (all, over int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	underWay := t.underWay(func(s second) int { return s.ended })
@@ -208,7 +210,7 @@ func (t *tally) lines() (all, over int) {
 }
 
 // endingsOf returns a copy of a stage's endings.
-func (t *tally) endingsOf(s stage) map[ending]int {
+func (t *counts) endingsOf(s stage) map[ending]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.endings[s])
@@ -220,45 +222,16 @@ type quantiles struct {
 	firsts, gaps                         int // observed streams through the proxy
 }
 
-func (t *tally) quantiles(s stage) quantiles {
+func (t *counts) quantiles(s stage) quantiles {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, c := &t.proxied[s], &t.control[s]
-	return quantiles{p.first.quantile(.99), p.gaps.quantile(.99), c.first.quantile(.99), c.gaps.quantile(.99), p.first.n, p.gaps.n}
+	return quantiles{p.first.Quantile(.99), p.gaps.Quantile(.99), c.first.Quantile(.99), c.gaps.Quantile(.99), p.first.N, p.gaps.N}
 }
 
 // besides returns the p99 of the gaps beside a D that is frozen, and how many there were.
-func (t *tally) besides() (p99 time.Duration, n int) {
+func (t *counts) besides() (p99 time.Duration, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.beside.quantile(.99), t.beside.n
-}
-
-// histogram counts durations by the millisecond, up to 10 s.
-type histogram struct {
-	buckets []int
-	n       int
-	most    time.Duration
-}
-
-const histogramTop = 10_000 // ms
-
-func (h *histogram) observe(d time.Duration) {
-	if h.buckets == nil {
-		h.buckets = make([]int, histogramTop+1)
-	}
-	h.buckets[min(max(d.Milliseconds(), 0), histogramTop)]++
-	h.n++
-	h.most = max(h.most, d)
-}
-
-// quantile returns the upper edge of the bucket that holds the q-th part, or 0 if empty.
-func (h *histogram) quantile(q float64) time.Duration {
-	rank := int(q * float64(h.n))
-	for ms, n := range h.buckets {
-		if rank -= n; rank < 0 {
-			return time.Duration(ms+1) * time.Millisecond
-		}
-	}
-	return 0
+	return t.beside.Quantile(.99), t.beside.N
 }

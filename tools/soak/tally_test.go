@@ -9,7 +9,7 @@ import (
 // legs for few new requests. Streams that run are no excuse.
 func TestAmplificationCountsThoseThatWait(t *testing.T) {
 	t0 := time.Now()
-	tally := newTally()
+	tally := newCounts()
 	tally.start(newPlan(t0, time.Hour))
 	in := func(second_, requests, heard, ended, prefills, lines int) {
 		tally.in(t0.Add(time.Duration(second_)*time.Second), func(s *second) {

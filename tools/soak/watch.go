@@ -68,13 +68,13 @@ func (m *sampler) run(ctx context.Context) {
 		if n%50 == 0 {
 			m.lookAtLedgers()
 		}
-		if !m.kept && len(m.s.verdict.of("")) > 0 {
+		if !m.kept && len(m.s.verdict.Of("")) > 0 {
 			m.kept = true
 			m.s.keepState(ctx, "first")
 		}
 		for _, s := range m.s.fleet.all() {
 			if s.died() {
-				m.s.verdict.breach(invHandles, "an engine that died of what it was sent", "%s", s.Name())
+				m.s.verdict.Breach(invHandles, "an engine that died of what it was sent", "%s", s.Name())
 			}
 		}
 	}
@@ -92,9 +92,9 @@ func (m *sampler) look(ctx context.Context) error {
 		base, _, _ := strings.Cut(name, "{")
 		switch {
 		case next.kinds[base] == "gauge" && strings.HasPrefix(base, "xpyd_") && value < 0:
-			m.s.verdict.breach(invGauges, "a gauge below zero", "%s %g", name, value)
+			m.s.verdict.Breach(invGauges, "a gauge below zero", "%s %g", name, value)
 		case next.kinds[base] != "gauge" && next.kinds[base] != "summary" && !engines(base) && next.begun == m.last.begun && value < m.last.series[name]:
-			m.s.verdict.breach(invGauges, "a counter that went back", "%s %g after %g", name, value, m.last.series[name])
+			m.s.verdict.Breach(invGauges, "a counter that went back", "%s %g after %g", name, value, m.last.series[name])
 		}
 	}
 	m.last = next
@@ -133,7 +133,7 @@ func (m *sampler) lookAtLedgers() {
 		stale += n
 	}
 	if stale > m.stale && m.s.tally.stage().calm() {
-		m.s.verdict.breach(invHandles, "reads of blocks that were no longer pinned", "%d in 5 s without a fault", stale-m.stale)
+		m.s.verdict.Breach(invHandles, "reads of blocks that were no longer pinned", "%d in 5 s without a fault", stale-m.stale)
 	}
 	m.stale = stale
 }
