@@ -20,8 +20,8 @@ func newHealthcheckCmd(flags *adminFlags) *cobra.Command {
 with 1 if it does not. With --ready it asks whether xpyd can serve completions. That depends on the
 engines, so do not let it restart the process.
 
-It needs no token. If process 1 or the only other process of its kind is xpyd serve, as in a container,
-it finds the admin port by the flags and the file of that process, and by XPYD_ADMIN.`,
+It needs no token. It finds the admin port by XPYD_ADMIN, and by the flags and the file of an xpyd serve
+that is process 1, as in a container, or that is the only one.`,
 		Example: "  HEALTHCHECK CMD [\"/xpyd\", \"healthcheck\"]",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.client(cmd)
