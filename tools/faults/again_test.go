@@ -39,7 +39,7 @@ func TestFailedTestGetsASecondRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.close()
+	defer b.Close()
 	if err := b.build(t.Context(), []string{"TestOnce"}); err != nil {
 		t.Fatal(err)
 	}

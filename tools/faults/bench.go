@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -20,50 +19,32 @@ const (
 	testTime = 2 * time.Minute
 )
 
-// bench builds the test binaries and runs tests, each in a process of its own. dir holds the
-// binaries, and close removes it.
+// bench builds the test binaries and runs tests, each in a process of its own.
 type bench struct {
-	root, dir string
-	convert   string // the program that turns a test's output into events
-	rerun     bool   // see again
-	index     *overlay.Index
+	*overlay.Bench
+	convert string // the program that turns a test's output into events
+	rerun   bool   // see again
 }
 
 func newBench(ctx context.Context, rerun bool) (*bench, error) {
-	root, err := os.Getwd()
-	if err != nil {
-		return nil, fmt.Errorf("find the module's root: %w", err)
-	}
-	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
-		return nil, fmt.Errorf("want to run in the module's root: %w", err)
-	}
-	index, err := overlay.Read(root)
-	if err != nil {
-		return nil, err
-	}
 	convert, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find go tool test2json: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "faults")
-	if err != nil {
-		return nil, fmt.Errorf("make a place for builds: %w", err)
-	}
-	return &bench{root: root, dir: dir, index: index, convert: strings.TrimSpace(string(convert)), rerun: rerun}, nil
+	b, err := overlay.NewBench("faults")
+	return &bench{Bench: b, convert: strings.TrimSpace(string(convert)), rerun: rerun}, err
 }
-
-func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 
 // binary is the test binary of the package in a directory.
 func (b *bench) binary(dir string) string {
-	return filepath.Join(b.dir, strings.ReplaceAll(dir, "/", "-")+".test")
+	return filepath.Join(b.Dir, strings.ReplaceAll(dir, "/", "-")+".test")
 }
 
 // build compiles the packages of the tests, each once.
 func (b *bench) build(ctx context.Context, tests []string) error {
 	built := map[string]bool{}
 	for _, test := range tests {
-		dir, err := b.index.TestDir(test)
+		dir, err := b.Index.TestDir(test)
 		if err != nil {
 			return fmt.Errorf("read the matrix: %w", err)
 		}
@@ -71,10 +52,8 @@ func (b *bench) build(ctx context.Context, tests []string) error {
 			continue
 		}
 		built[dir] = true
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.binary(dir), "./"+dir)
-		cmd.Dir = b.root
-		if output, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build the tests of %s: %w\n%s", dir, err, output)
+		if err := b.Build(ctx, b.binary(dir), dir); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -130,26 +109,17 @@ func (b *bench) again(ctx context.Context, all results, env []string) {
 }
 
 func (b *bench) try(ctx context.Context, test string, env []string) result {
-	dir, err := b.index.TestDir(test)
+	dir, err := b.Index.TestDir(test)
 	if err != nil {
 		panic("BUG: a test that build has not found: " + err.Error())
 	}
 	cmd := exec.CommandContext(ctx, b.convert, "-t", b.binary(dir), "-test.v=test2json", "-test.count=1",
-		"-test.timeout", testTime.String(), "-test.run", pattern(test))
-	cmd.Dir = filepath.Join(b.root, dir) // go test does so too
+		"-test.timeout", testTime.String(), "-test.run", overlay.Pattern(test))
+	cmd.Dir = filepath.Join(b.Root, dir) // go test does so too
 	cmd.Env = append(os.Environ(), env...)
 	start := time.Now()
 	output, err := cmd.CombinedOutput()
 	r := judge(test, output, err)
 	r.took = time.Since(start)
 	return r
-}
-
-// pattern is the -test.run that picks one test with its subtests.
-func pattern(name string) string {
-	parts := strings.Split(name, "/")
-	for i, part := range parts {
-		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
-	}
-	return strings.Join(parts, "/")
 }

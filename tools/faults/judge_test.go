@@ -96,9 +96,3 @@ func TestReportTellsWhatFailed(t *testing.T) {
 		t.Errorf("a test that passed is told of:\n%s", &out)
 	}
 }
-
-func TestPatternPicksOneTest(t *testing.T) {
-	if got := pattern("TestA/nothing_but_[DONE]/x"); got != `^TestA$/^nothing_but_\[DONE\]$/^x$` {
-		t.Error(got)
-	}
-}

@@ -72,7 +72,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.Close()
 	if o.judge != "" {
 		m, err := b.recorded(o.judge, rows)
 		if err != nil {

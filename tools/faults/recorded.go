@@ -25,7 +25,7 @@ func (b *bench) recorded(file string, rows []row) (matrixResult, error) {
 	}
 	m := matrixResult{all: results{}}
 	for _, t := range testsOf(rows) {
-		dir, err := b.index.TestDir(t)
+		dir, err := b.Index.TestDir(t)
 		if err != nil {
 			return matrixResult{}, fmt.Errorf("read the matrix: %w", err)
 		}

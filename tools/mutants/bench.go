@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -69,36 +68,19 @@ func (m mutant) timeout() time.Duration {
 	return testTimeout
 }
 
-// bench plants mutants, several at a time. dir holds what is built, and close removes it.
+// bench plants mutants, several at a time.
 type bench struct {
-	root, dir string
-	index     *overlay.Index
-	chosen    []mutant          // what is tried
-	rerun     bool              // a control may fail once
-	building  chan struct{}     // has room for as many builds of one mutant as there are processors
-	shared    map[string]string // test binaries that have many mutants, by the name of each that is there
+	*overlay.Bench
+	chosen   []mutant          // what is tried
+	rerun    bool              // a control may fail once
+	building chan struct{}     // has room for as many builds of one mutant as there are processors
+	shared   map[string]string // test binaries that have many mutants, by the name of each that is there
 }
 
 func newBench() (*bench, error) {
-	root, err := os.Getwd()
-	if err != nil {
-		return nil, fmt.Errorf("find the module's root: %w", err)
-	}
-	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
-		return nil, fmt.Errorf("want to run in the module's root: %w", err)
-	}
-	index, err := overlay.Read(root)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return nil, fmt.Errorf("make a place for builds: %w", err)
-	}
-	return &bench{root: root, dir: dir, index: index, building: make(chan struct{}, runtime.NumCPU())}, nil
+	b, err := overlay.NewBench("mutants")
+	return &bench{Bench: b, building: make(chan struct{}, runtime.NumCPU())}, err
 }
-
-func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 
 // all returns the results in the order of list, which begins with the controls. These must pass, so they
 // have the machine to themselves. No more mutants run at a time than keep the processors busy, because a
@@ -134,7 +116,7 @@ func (b *bench) some(ctx context.Context, list []mutant, first, workers int) []r
 
 func (b *bench) try(ctx context.Context, n int, m mutant) result {
 	start := time.Now()
-	r := b.judge(ctx, filepath.Join(b.dir, fmt.Sprint(n)), m)
+	r := b.judge(ctx, filepath.Join(b.Dir, fmt.Sprint(n)), m)
 	r.took = time.Since(start)
 	return r
 }
@@ -151,11 +133,11 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) result {
 			return result{m: m, verdict: v, output: text}
 		}
 	}
-	files, err := overlay.Only(filepath.Join(b.root, p.tests), b.named(m, p.tests)...)
+	files, err := overlay.Only(filepath.Join(b.Root, p.tests), b.named(m, p.tests)...)
 	if err != nil {
 		return result{m: m, verdict: noBuild, output: err.Error()}
 	}
-	files[filepath.Join(b.root, p.file)] = p.changed
+	files[filepath.Join(b.Root, p.file)] = p.changed
 	binary, err := b.build(ctx, dir, p.tests, files)
 	if err != nil {
 		return result{m: m, verdict: noBuild, output: err.Error()}
@@ -176,19 +158,14 @@ func (b *bench) build(ctx context.Context, dir, tests string, files map[string][
 	binary = filepath.Join(dir, "test")
 	// The binary is not debugged, and leaving out what debuggers need saves a third of the work. A
 	// mutant need not please vet.
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", file, "-o", binary, "./"+tests)
-	build.Dir = b.root
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, output)
-	}
-	return binary, nil
+	return binary, b.Build(ctx, binary, tests, "-vet=off", "-ldflags=-s -w", "-overlay", file)
 }
 
 // test runs the mutant's tests. A binary that has other mutants too plants the one that is named.
 func (b *bench) test(ctx context.Context, binary string, m mutant, p planted) (v verdict, text string) {
 	for range b.runs(m) {
 		test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", b.pattern(m, p.tests))
-		test.Dir = filepath.Join(b.root, p.tests) // go test does so too
+		test.Dir = filepath.Join(b.Root, p.tests) // go test does so too
 		test.Env = append(os.Environ(), overlay.Planted+"="+switchName(m.name))
 		output, err := test.CombinedOutput()
 		if v, text = m.read(string(output), err), text+string(output); m.control() == (v == survived) {
@@ -220,21 +197,21 @@ type planted struct {
 
 // plant makes the change, if its place occurs exactly once.
 func (b *bench) plant(m mutant) (p planted, err error) {
-	if p.file, p.changed, err = b.index.Change(m.in, m.old, m.new); err != nil {
+	if p.file, p.changed, err = b.Index.Change(m.in, m.old, m.new); err != nil {
 		return p, err
 	}
 	if m.control() {
 		p.tests = filepath.Dir(p.file)
 		return p, nil
 	}
-	p.tests, err = b.index.TestDir(m.test)
+	p.tests, err = b.Index.TestDir(m.test)
 	return p, err
 }
 
 // pattern is the -test.run of the mutant's tests.
 func (b *bench) pattern(m mutant, dir string) string {
 	if !m.control() {
-		return pattern(m.test)
+		return overlay.Pattern(m.test)
 	}
 	return "^(" + strings.Join(b.named(m, dir), "|") + ")$"
 }
@@ -249,20 +226,11 @@ func (b *bench) named(m mutant, dir string) []string {
 	var named []string
 	for _, other := range b.chosen {
 		top, _, _ := strings.Cut(other.test, "/")
-		if at, err := b.index.TestDir(top); err == nil && at == dir && !slices.Contains(named, top) {
+		if at, err := b.Index.TestDir(top); err == nil && at == dir && !slices.Contains(named, top) {
 			named = append(named, top)
 		}
 	}
 	return named
-}
-
-// pattern is the -test.run that picks one test with its subtests.
-func pattern(test string) string {
-	parts := strings.Split(test, "/")
-	for i, part := range parts {
-		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
-	}
-	return strings.Join(parts, "/")
 }
 
 // read turns the end of a test binary into a verdict. Only a failure that a test reports, or a

@@ -35,12 +35,6 @@ func TestOnlyAFailingTestKills(t *testing.T) {
 	}
 }
 
-func TestPatternPicksOneTest(t *testing.T) {
-	if got := pattern("TestA/nothing_but_[DONE]/x"); got != `^TestA$/^nothing_but_\[DONE\]$/^x$` {
-		t.Error(got)
-	}
-}
-
 // -stale shows that each still has its place. make mutants runs it first.
 func TestMutantsAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}

@@ -61,7 +61,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.Close()
 	if o.list || o.stale {
 		return b.list(chosen, o.list)
 	}

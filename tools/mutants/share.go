@@ -15,7 +15,7 @@ import (
 // runs. A build takes far longer than most tests. The mutants of a build that fails are built alone.
 func (b *bench) share(ctx context.Context, list []mutant) error {
 	b.shared = map[string]string{}
-	switches := b.index.NewSwitches()
+	switches := b.Index.NewSwitches()
 	dirs := map[string][]mutant{}
 	for _, m := range list {
 		p, err := b.plant(m)
@@ -51,12 +51,12 @@ func (b *bench) shareIn(ctx context.Context, dir string, list []mutant, files ma
 	for _, m := range list {
 		named = append(named, b.named(m, dir)...)
 	}
-	all, err := overlay.Only(filepath.Join(b.root, dir), named...)
+	all, err := overlay.Only(filepath.Join(b.Root, dir), named...)
 	if err != nil {
 		return err
 	}
 	maps.Copy(all, files)
-	binary, err := b.build(ctx, filepath.Join(b.dir, "shared", dir), dir, all)
+	binary, err := b.build(ctx, filepath.Join(b.Dir, "shared", dir), dir, all)
 	if err != nil {
 		return err
 	}

@@ -107,3 +107,9 @@ func TestWriteKeepsTheTree(t *testing.T) {
 		t.Errorf("%s, error %v", text, err)
 	}
 }
+
+func TestPatternPicksOneTest(t *testing.T) {
+	if got := Pattern("TestA/nothing_but_[DONE]/x"); got != `^TestA$/^nothing_but_\[DONE\]$/^x$` {
+		t.Error(got)
+	}
+}
