@@ -20,6 +20,7 @@ import (
 type verifyFlags struct {
 	o                                      verify.Options
 	keyFile, engineKeyFile, adminTokenFile string
+	logs                                   []string
 	json                                   bool
 }
 
@@ -38,6 +39,9 @@ docs/verify.md explains the rows.`,
 		Example: `  xpyd verify --url http://127.0.0.1:8080 --prefill http://10.0.0.1:8100 --decode http://10.0.0.2:8200
   xpyd verify --url http://127.0.0.1:8080 --prefill http://p:8100 --decode http://d:8200 --admin http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(f.logs) > 0 {
+				return f.readLogs(cmd.OutOrStdout())
+			}
 			if err := f.read(); err != nil {
 				return config.UsageError{Err: err}
 			}
@@ -65,6 +69,7 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 	s.DurationVar(&o.Settle, "settle", 10*time.Second, "how soon engines must be free again after a client leaves")
 	s.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest time for one request")
 	s.StringSliceVar(&o.Skip, "skip", nil, "rows to leave out: "+strings.Join(verify.Names(), ", "))
+	s.StringSliceVar(&f.logs, "logs", nil, "logs of engines that run with VLLM_LOGGING_LEVEL=DEBUG, repeated or separated by commas: asks nobody, and says whether each prefill in them was handed to a decode engine (NixlConnector)")
 	s.BoolVar(&f.json, "json", false, "print the rows as one JSON object")
 }
 
@@ -127,6 +132,23 @@ func firstLine(flag, file string) (string, error) {
 		return "", fmt.Errorf("%s %s: the first line is blank", flag, file)
 	}
 	return key, nil
+}
+
+// readLogs prints the row of logs alone.
+func (f *verifyFlags) readLogs(out io.Writer) error {
+	row, err := verify.Logs(f.logs)
+	if err != nil {
+		return config.UsageError{Err: fmt.Errorf("--logs: %w", err)}
+	}
+	verdict := verify.Verdict([]verify.Row{row})
+	if f.json {
+		if err := (verify.Report{OK: verdict == nil, Rows: []verify.Row{row}}).Print(out); err != nil {
+			return err
+		}
+		return verdict
+	}
+	verify.PrintRow(out, row)
+	return verdict
 }
 
 func runVerify(ctx context.Context, f *verifyFlags, out io.Writer) error {

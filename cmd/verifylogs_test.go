@@ -1,0 +1,29 @@
+package cmd
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// verify --logs asks no engine, prints its row, and fails as the other rows do.
+func TestVerifyLogs(t *testing.T) {
+	const prefill, decode = "../verify/testdata/prefill-0.32.0.log", "../verify/testdata/decode-0.32.0.log"
+	run := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		root := newRootCmd()
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs(append([]string{"verify"}, args...))
+		err := root.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	if out, err := run("--logs", prefill+","+decode); err != nil || !strings.HasPrefix(out, "logs ") || !strings.Contains(out, " ok ") {
+		t.Errorf("%v %q", err, out)
+	}
+	if out, err := run("--logs", prefill, "--json"); err == nil || !strings.Contains(out, `"state": "FAIL"`) {
+		t.Errorf("%v %q", err, out)
+	}
+	_, err := run("--logs", "/nope.log")
+	checkUsage(t, err, "--logs: read the log of an engine: open /nope.log: no such file or directory")
+}
