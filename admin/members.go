@@ -75,7 +75,6 @@ type outcome struct {
 	Backend *backendEntry `json:"backend,omitempty"` // as it is now
 	// Ranks are those of an engine that says itself how many it has, in place of Backend.
 	Ranks   []backendEntry `json:"ranks,omitempty"`
-	Absent  bool           `json:"absent,omitempty"`  // it is a rank that its engine does not have now
 	Leaving *leavingEntry  `json:"leaving,omitempty"` // what it still has to end in its former role
 	KeptIn  string         `json:"kept_in,omitempty"`
 	Note    string         `json:"note,omitempty"`
@@ -94,8 +93,6 @@ func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
 				o.Backend = &e
 			case router.PartOf(m.URL, url):
 				o.Ranks = append(o.Ranks, e)
-			case snap.Found(m.Backend) && router.PartOf(url, router.JoinRank(m.Base(), router.AutoRank)):
-				o.Absent = true
 			}
 		}
 		if snap.Pooled(role) && len(snap.Backends(role)) == 0 {
@@ -112,7 +109,6 @@ func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
 		o.Leaving.InFlight += l.InFlight // of several ranks together
 		o.Leaving.Handles += l.Handles
 	}
-	o.Absent = o.Absent && o.Backend == nil
 	if o.Leaving != nil && o.Backend == nil && o.Ranks == nil {
 		status = http.StatusAccepted // it is removed once these have ended
 	}
@@ -169,24 +165,7 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 	if e.Role != "" {
 		warning = "an engine serves the other role only if it runs with kv_role kv_both"
 	}
-	if own := p.otherRanks(url, e.State); own != "" {
-		warning = "a change of its own keeps another state on " + own
-	}
 	p.answer(w, http.StatusOK, url, warning)
-}
-
-// otherRanks lists the ranks of the engine whole that have another state than the one that it was given.
-func (p *pages) otherRanks(whole string, state router.AdminState) string {
-	var own []string
-	snap := p.cfg.Router.Snapshot()
-	for _, role := range router.Roles() {
-		for _, m := range snap.Members(role) {
-			if state != "" && router.PartOf(m.URL, whole) && m.Entry.State != state {
-				own = append(own, m.URL)
-			}
-		}
-	}
-	return strings.Join(own, ", ")
 }
 
 func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {

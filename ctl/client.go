@@ -161,8 +161,7 @@ type Change struct {
 type Outcome struct {
 	URL     string    `json:"url"`
 	Backend *Backend  `json:"backend"`
-	Ranks   []Backend `json:"ranks"`  // of an engine that says itself how many it has
-	Absent  bool      `json:"absent"` // it is a rank that its engine does not have now
+	Ranks   []Backend `json:"ranks"` // of an engine that says itself how many it has
 	Leaving *Leaving  `json:"leaving"`
 	KeptIn  string    `json:"kept_in"`
 	Note    string    `json:"note"`
@@ -235,9 +234,6 @@ func (o Outcome) Line() string {
 	all := o.Ranks
 	if o.Backend != nil {
 		all = []Backend{*o.Backend}
-	}
-	if o.Absent {
-		return o.URL + ": its engine does not have this rank now; the change is for when it has" + rest
 	}
 	if len(all) == 0 {
 		return o.URL + ": removed" + rest

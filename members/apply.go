@@ -6,84 +6,44 @@ import (
 	"xpyd/router"
 )
 
+// effect is what the configuration and the edits make together.
+type effect struct {
+	now     router.Config // in which the ranks that are known stand for an engine that says itself which it has
+	all     []placed      // in which such an engine is one entry
+	edits   []Edit        // without what the configuration says itself
+	dropped []string      // a line for each edit that has no place any more
+}
+
 // apply puts the edits on the pools of cfg, and in the place of each engine that says itself how many ranks it
-// has those that ranks says. It returns the edits without what cfg says itself, and a line for each that has no
-// place any more. An edit of a rank that such an engine does not have now waits for it.
-func apply(cfg router.Config, edits []Edit, ranks map[string]int) (out router.Config, kept []Edit, dropped []string, err error) {
+// has those that ranks says.
+func apply(cfg router.Config, edits []Edit, ranks map[string]int) (p effect, err error) {
 	configured, err := entries(cfg)
 	if err != nil {
-		return cfg, nil, nil, err
+		return p, err
 	}
-	wholes, single := split(configured, moved(configured, edits))
-	wholly, kept, rest := edited(slices.Clone(configured), wholes)
+	var rest []Edit
+	p.all, p.edits, rest = edited(slices.Clone(configured), moved(configured, edits))
 	for _, e := range rest {
-		dropped = append(dropped, e.URL+" is not in the configuration any more")
+		why := " is not in the configuration any more"
+		if wholeOf(p.all, e.URL) >= 0 {
+			why = " is a rank of an engine that says itself which ranks it has: it is changed as a whole"
+		}
+		p.dropped = append(p.dropped, e.URL+why)
 	}
-	out = cfg
-	all, found := expand(wholly, ranks)
-	for _, e := range single {
-		own := Edit{URL: e.URL, State: e.State, Weight: e.Weight}
-		if own != e {
-			dropped = append(dropped, e.URL+" is a rank of an engine that says itself which ranks it has: it can only be drained and weighted")
-		}
-		if e.Removed {
-			continue
-		}
-		if own = own.beside(wholeOf(wholly, e.URL)).with(own.beside(unedited(configured, kept, e.URL))); own == (Edit{URL: e.URL}) {
-			continue // the configuration says the same, and no change of the whole engine says otherwise
-		}
-		kept = append(kept, own)
-		if i := find(all, e.URL); i >= 0 {
-			all[i] = own.placed(all[i])
-		}
-	}
-	out.Found = found
-	out.Prefill, out.Decode, out.Encode = texts(all, roles()[0]), texts(all, roles()[1]), texts(all, roles()[2])
-	return out, kept, dropped, nil
+	p.now = cfg
+	all, found := expand(p.all, ranks)
+	p.now.Found = found
+	p.now.Prefill, p.now.Decode, p.now.Encode = texts(all, roles()[0]), texts(all, roles()[1]), texts(all, roles()[2])
+	return p, nil
 }
 
-// split parts the edits of single ranks of engines that say themselves which ranks they have from the others.
-func split(configured []placed, edits []Edit) (others, single []Edit) {
-	auto := map[string]bool{} // by the base URL
-	for _, p := range configured {
-		if engine, rank := router.SplitRank(p.URL); rank == router.AutoRank {
-			auto[engine] = true
-		}
+// wholeOf returns the index of the entry with @auto of the engine that url is a rank of, or −1.
+func wholeOf(all []placed, url string) int {
+	engine, rank := router.SplitRank(url)
+	if rank < 0 {
+		return -1
 	}
-	for _, e := range edits {
-		if engine, rank := router.SplitRank(e.URL); rank == router.AutoRank {
-			auto[engine] = (auto[engine] || e.Added) && !e.Removed
-		}
-	}
-	for _, e := range edits {
-		if engine, rank := router.SplitRank(e.URL); rank >= 0 && auto[engine] && find(configured, e.URL) < 0 {
-			single = append(single, e)
-		} else {
-			others = append(others, e)
-		}
-	}
-	return others, single
-}
-
-// wholeOf returns the entry with @auto of a rank's engine.
-func wholeOf(all []placed, url string) placed {
-	engine, _ := router.SplitRank(url)
-	if i := find(all, router.JoinRank(engine, router.AutoRank)); i >= 0 {
-		return all[i]
-	}
-	return placed{Entry: router.Entry{State: router.Ready}}
-}
-
-// unedited is wholeOf as the configuration has it, or for an engine that an operator has added, without changes since.
-func unedited(configured []placed, kept []Edit, url string) placed {
-	p := wholeOf(configured, url)
-	for _, e := range kept {
-		engine, _ := router.SplitRank(url)
-		if e.Added && e.URL == router.JoinRank(engine, router.AutoRank) {
-			p = Edit{GPUs: e.GPUs}.placed(p)
-		}
-	}
-	return p
+	return find(all, router.JoinRank(engine, router.AutoRank))
 }
 
 // moved gives edits of whole engines the URLs that the configuration has for these engines now: one of an engine

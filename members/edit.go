@@ -62,7 +62,7 @@ func edited(all []placed, edits []Edit) (now []placed, kept, rest []Edit) {
 	for _, e := range edits {
 		i := find(all, e.URL)
 		switch {
-		case e.Added && i < 0:
+		case e.Added && i < 0 && wholeOf(all, e.URL) < 0:
 			all = append(all, e.placed(placed{Entry: router.Entry{URL: e.URL, State: router.Ready}}))
 		case i < 0:
 			rest = append(rest, e)

@@ -18,18 +18,15 @@ type Set struct {
 	fits func(router.Config) error
 	log  zerolog.Logger
 
-	mu    sync.Mutex
-	put   func(router.Config) error // see Bind
-	base  router.Config             // as configured
-	now   router.Config             // with the edits
-	ranks map[string]int            // see ranksOf; each poll asks for one
-	edits []Edit
-	held  bool
+	mu     sync.Mutex
+	put    func(router.Config) error // see Bind
+	base   router.Config             // as configured
+	effect                           // in force; its edits are those that are kept
+	ranks  map[string]int            // see ranksOf; each poll asks for one
+	held   bool
 	// said are the engines that have said themselves how many ranks they have, with that number. It is read without mu,
 	// which a change holds while the state file is written, and that may take long.
 	said atomic.Pointer[map[string]int]
-
-	dropped []string // what Keep has to tell
 }
 
 // Open reads the edits of the state file, if there is one, and puts them on the configured pools. It
@@ -44,18 +41,18 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 			return nil, err
 		}
 	}
-	now, kept, dropped, err := apply(base, edits, nil)
+	p, err := apply(base, edits, nil)
 	if err != nil {
 		return nil, err
 	}
-	if len(now.Decode) == 0 && len(base.Decode) > 0 {
+	if len(p.now.Decode) == 0 && len(base.Decode) > 0 {
 		return nil, conflict("state_file: %q leaves no decode backend; move it away to start without run-time changes", file)
 	}
-	if err := s.fitting(now, kept); err != nil {
+	if err := s.fitting(p); err != nil {
 		return nil, conflict("state_file: the changes in %q do not fit the configuration: %v; correct one of them, or move the file away to start without run-time changes", file, err)
 	}
-	s.base, s.now, s.edits, s.dropped = base, now, kept, dropped
-	s.ranks, err = ranksOf(now)
+	s.base, s.effect = base, p
+	s.ranks, err = ranksOf(p.now)
 	return s, err
 }
 
@@ -107,21 +104,21 @@ func (s *Set) Hold(held bool) {
 func (s *Set) Rebase(base router.Config, put func(router.Config) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, kept, dropped, err := apply(base, s.edits, s.ranks)
+	next, err := apply(base, s.edits, s.ranks)
 	if err != nil {
 		return err
 	}
-	if len(now.Decode) == 0 && len(base.Decode) > 0 {
+	if len(next.now.Decode) == 0 && len(base.Decode) > 0 {
 		return conflict("the run-time changes leave no decode backend of the new configuration; undo them first")
 	}
-	if err := s.fitting(now, kept); err != nil {
+	if err := s.fitting(next); err != nil {
 		return conflict("the run-time changes do not fit the new configuration; undo them first: %v", err)
 	}
-	if err := s.force(now, kept, put); err != nil {
+	if err := s.force(next, put); err != nil {
 		return err
 	}
 	s.base = base
-	s.tell(dropped)
+	s.tell(next.dropped)
 	return nil
 }
 
@@ -131,42 +128,41 @@ func (s *Set) tell(dropped []string) {
 	}
 }
 
-// fitting says why now may not be in force. Without edits it is what the configuration has checked itself.
-func (s *Set) fitting(now router.Config, edits []Edit) error {
-	if len(edits) == 0 {
+// fitting says why next may not be in force. Without edits it is what the configuration has checked itself.
+func (s *Set) fitting(next effect) error {
+	if len(next.edits) == 0 {
 		return nil
 	}
-	return s.fits(now)
+	return s.fits(next.now)
 }
 
 // force keeps the edits and puts the pools in force, or does neither. Called under mu.
-func (s *Set) force(now router.Config, edits []Edit, put func(router.Config) error) error {
-	keep := s.file != "" && !slices.Equal(edits, s.edits)
+func (s *Set) force(next effect, put func(router.Config) error) error {
+	keep := s.file != "" && !slices.Equal(next.edits, s.edits)
 	if keep {
-		if err := save(s.file, edits); err != nil {
+		if err := save(s.file, next.edits); err != nil {
 			return err
 		}
 	}
-	if err := s.enforce(now, put); err != nil {
+	if err := s.enforce(next, put); err != nil {
 		if keep {
 			_ = save(s.file, s.edits)
 		}
 		return err
 	}
-	s.edits = edits
 	return nil
 }
 
 // enforce puts the pools in force, and with them what is known of ranks. Called under mu.
-func (s *Set) enforce(now router.Config, put func(router.Config) error) error {
-	ranks, err := ranksOf(now)
+func (s *Set) enforce(next effect, put func(router.Config) error) error {
+	ranks, err := ranksOf(next.now)
 	if err == nil {
-		err = put(now)
+		err = put(next.now)
 	}
 	if err != nil {
 		return err
 	}
-	s.now, s.ranks = now, ranks
+	s.effect, s.ranks = next, ranks
 	s.forget()
 	return nil
 }
@@ -193,11 +189,12 @@ func (s *Set) Add(e Edit) (string, error) {
 			return nil, conflict("%s is in the %s pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", e.URL, all[i].role)
 		}
 		engine, rank := router.SplitRank(e.URL)
-		if slices.Contains(s.now.Found, engine) {
-			return nil, conflict("%s is in the pools already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", router.JoinRank(engine, router.AutoRank))
-		}
 		for _, p := range all {
-			if base, _ := router.SplitRank(p.URL); base == engine && rank == router.AutoRank {
+			switch base, is := router.SplitRank(p.URL); {
+			case base != engine:
+			case is == router.AutoRank:
+				return nil, conflict("%s is in the pools already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", p.URL)
+			case rank == router.AutoRank:
 				return nil, conflict("%s is in the %s pool already; remove it before %s is added", p.URL, p.role, e.URL)
 			}
 		}
@@ -214,18 +211,15 @@ func (s *Set) Change(id string, e Edit) (string, error) {
 	if err := e.check(); err != nil {
 		return "", err
 	}
-	full, err := s.Resolve(id)
+	full, err := s.resolve(id)
 	if err != nil {
 		return "", err
 	}
 	e.URL = full
 	return full, s.change("backend changed", e, func(all []placed) ([]Edit, error) {
 		i := find(all, full)
-		if i < 0 && !slices.Contains(s.waiting(), full) {
+		if i < 0 {
 			return nil, unknown(full, all)
-		}
-		if err := s.loose(full); e.Role != "" && err != nil {
-			return nil, err
 		}
 		if encode := router.Encode.String(); e.Role != "" && e.Role != all[i].role && (e.Role == encode || all[i].role == encode) {
 			return nil, conflict("%s is a %s backend, and an engine is started for encode alone; remove it and add it again with role %s", full, all[i].role, e.Role)
@@ -233,9 +227,6 @@ func (s *Set) Change(id string, e Edit) (string, error) {
 		edits := slices.Clone(s.edits)
 		if i = slices.IndexFunc(edits, func(o Edit) bool { return o.URL == full }); i < 0 {
 			return append(edits, e), nil
-		}
-		if edits[i].Removed {
-			return nil, conflict("%s is in the configuration by itself, from which it was removed; change the configuration before this rank of what was added since", full)
 		}
 		edits[i] = edits[i].with(e)
 		return edits, nil
@@ -269,21 +260,15 @@ func (e Edit) with(o Edit) Edit {
 // Remove takes a backend out of its pool. It gets no new requests, and ends those that it has. It
 // returns its URL.
 func (s *Set) Remove(id string) (string, error) {
-	full, err := s.Resolve(id)
+	full, err := s.resolve(id)
 	if err != nil {
 		return "", err
 	}
 	return full, s.change("backend removed", Edit{URL: full}, func(all []placed) ([]Edit, error) {
-		if err := s.loose(full); err != nil {
-			return nil, err
-		}
 		if find(all, full) < 0 {
 			return nil, unknown(full, all)
 		}
 		edits := s.without(full)
-		if engine, rank := router.SplitRank(full); rank == router.AutoRank { // and what was changed about its ranks
-			edits = slices.DeleteFunc(edits, func(e Edit) bool { base, _ := router.SplitRank(e.URL); return base == engine && !e.Removed })
-		}
 		if configured, _ := entries(s.base); find(configured, full) >= 0 {
 			edits = append(edits, Edit{URL: full, Removed: true})
 		}
@@ -296,60 +281,52 @@ func (s *Set) without(url string) []Edit {
 	return slices.DeleteFunc(slices.Clone(s.edits), func(e Edit) bool { return e.URL == url })
 }
 
-// change puts new edits in force. edit gets the pools of now.
+// change puts new edits in force. edit gets the pools as they are.
 func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held {
 		return &Error{Later, "a successor is about to take over; ask it in a moment"}
 	}
-	all, err := s.entries()
+	edits, err := edit(s.all)
 	if err != nil {
 		return err
 	}
-	edits, err := edit(all)
+	next, err := apply(s.base, edits, s.ranks)
 	if err != nil {
 		return err
 	}
-	now, kept, _, err := apply(s.base, edits, s.ranks)
-	if err != nil {
-		return err
-	}
-	if len(now.Decode) == 0 {
+	if len(next.now.Decode) == 0 {
 		return conflict("%s is the last decode backend; add another one first", e.URL)
 	}
-	if err := s.fitting(now, kept); err != nil {
+	if err := s.fitting(next); err != nil {
 		return conflict("%v", err)
 	}
-	if err := s.force(now, kept, s.put); err != nil {
+	if err := s.force(next, s.put); err != nil {
 		return err
 	}
 	s.log.Info().Str("backend", e.URL).Str("change", e.String()).Str("state_file", s.file).Msg(what)
 	return nil
 }
 
-// Resolve returns the URL of the backend that id names: a URL, or host and port. An engine that says itself
-// how many ranks it has is named as a whole with or without @auto, and a rank that it does not have now if a change
-// of it waits.
-func (s *Set) Resolve(id string) (string, error) {
+// resolve returns the URL of the backend that id names: a URL, or host and port. An engine that says itself
+// how many ranks it has is named with or without @auto. It is changed as a whole, so one of its ranks is refused.
+func (s *Set) resolve(id string) (string, error) {
 	s.mu.Lock()
-	all, err := s.entries()
-	auto, waiting := s.whole(id), s.waiting()
+	all, ranks := s.all, s.ranks
 	s.mu.Unlock()
-	if err != nil || auto != "" {
-		return auto, err
-	}
-	names := waiting
-	for _, p := range all {
-		names = append(names, p.URL)
-	}
-	if full, err := router.BaseURL(id); err == nil && slices.Contains(names, full) {
-		return full, nil
-	}
+	name, one := router.SplitRank(id)
+	full, err := router.BaseURL(name)
 	var found []string
-	for _, name := range names {
-		if named(name, id) {
-			found = append(found, name)
+	for _, p := range all {
+		engine, rank := router.SplitRank(p.URL)
+		switch {
+		case !(err == nil && full == engine) && !named(engine, name):
+		case rank == one, rank == router.AutoRank && one == router.NoRank:
+			found = append(found, p.URL)
+		case rank == router.AutoRank && one < ranks[engine]:
+			return "", conflict("%s is a rank of %s, whose ranks are those that it says it has; change %s as a whole, or write its ranks out in the configuration, as %s@0..%d",
+				router.JoinRank(engine, one), engine, p.URL, engine, ranks[engine]-1)
 		}
 	}
 	switch len(found) {

@@ -72,14 +72,14 @@ func (s *Set) Ranks(engine string, n int) (restarted bool, err error) {
 func (s *Set) putRanks(engine string, n int) error {
 	ranks := maps.Clone(s.ranks)
 	ranks[engine] = n
-	now, _, _, err := apply(s.base, s.edits, ranks)
+	next, err := apply(s.base, s.edits, ranks)
 	if err != nil {
 		return err
 	}
-	if err := s.fits(now); err != nil {
+	if err := s.fits(next.now); err != nil {
 		return conflict("the %d data-parallel ranks of %s do not fit: %v", n, engine, err)
 	}
-	return s.enforce(now, s.put)
+	return s.enforce(next, s.put)
 }
 
 // saidBy is how many ranks the engine has said that it has, or 0.
@@ -111,57 +111,4 @@ func (s *Set) forget() {
 		return !slices.Contains(s.now.Found, engine)
 	})
 	s.said.Store(&said)
-}
-
-// entries lists what an edit may be about: the backends, and the engines whose ranks are found as wholes, each
-// before its ranks. Called under mu.
-func (s *Set) entries() (all []placed, err error) {
-	now, err := entries(s.now)
-	seen := map[string]bool{}
-	for _, p := range now {
-		engine, rank := router.SplitRank(p.URL)
-		if slices.Contains(s.now.Found, engine) && !seen[engine] && rank != router.AutoRank {
-			seen[engine] = true
-			whole := p
-			whole.URL = router.JoinRank(engine, router.AutoRank)
-			all = append(all, whole)
-		}
-		all = append(all, p)
-	}
-	return all, err
-}
-
-// whole returns the entry of the engine that id names, if it says itself how many ranks it has: its URL with
-// @auto, or without. Otherwise it returns "". Called under mu.
-func (s *Set) whole(id string) string {
-	full, err := router.BaseURL(id)
-	for _, engine := range s.now.Found {
-		auto := router.JoinRank(engine, router.AutoRank)
-		if err == nil && (full == auto || full == engine) || named(auto, id) || named(engine, id) {
-			return auto
-		}
-	}
-	return ""
-}
-
-// waiting lists the ranks that were changed and that their engines do not have now. Called under mu.
-func (s *Set) waiting() (urls []string) {
-	for _, e := range s.edits {
-		if engine, rank := router.SplitRank(e.URL); rank >= s.ranks[engine] || rank >= 0 && s.ranks[engine] == 1 {
-			if slices.Contains(s.now.Found, engine) {
-				urls = append(urls, e.URL)
-			}
-		}
-	}
-	return urls
-}
-
-// loose refuses an edit that would take one rank out of an engine whose ranks are found.
-func (s *Set) loose(url string) error {
-	engine, rank := router.SplitRank(url)
-	if rank != router.AutoRank && slices.Contains(s.now.Found, engine) {
-		auto := router.JoinRank(engine, router.AutoRank)
-		return conflict("%s is a rank of %s, whose ranks are those that it says it has; change %s, or drain the rank", url, engine, auto)
-	}
-	return nil
 }

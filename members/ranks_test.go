@@ -1,6 +1,7 @@
 package members
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,37 +72,48 @@ func TestRanksThatCannotBeInForce(t *testing.T) {
 	r.expectDecode("failed", "http://d:1, http://e:1@auto")
 }
 
-// What is changed about a rank waits for it while its engine has fewer, and over a restart. It goes with the engine.
+// An engine that says how many ranks it has is changed as a whole. One rank of it is refused, with what to do instead. What an
+// old state file says of one is dropped.
 func TestEditsOfRanksThatAreFound(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.json")
+	old := `{"version":1,"edits":[{"url":"http://d:1","weight":3},{"url":"http://e:1@1","state":"drain"},{"url":"http://e:1@7","added":true,"role":"decode"}]}`
+	if err := os.WriteFile(file, []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	base := pools("http://p:1", "http://d:1 http://e:1@auto")
 	r := newRig(t, base, file)
-	r.found("http://e:1", 2)
-	if _, err := r.Change("e:1@1", Edit{State: router.Drain}); err != nil {
-		t.Fatal(err)
+	for _, rank := range []string{"http://e:1@1", "http://e:1@7"} {
+		if !strings.Contains(r.log.String(), rank+" is a rank of an engine that says itself which ranks it has: it is changed as a whole") {
+			t.Errorf("nothing of %s in the log: %s", rank, r.log.String())
+		}
 	}
-	r.expectDecode("drained", "http://d:1, http://e:1@0, http://e:1@1 state=drain")
-	r.found("http://e:1", 1)
-	r.expectDecode("one", "http://d:1, http://e:1")
-	if _, err := r.Change("d:1", Edit{Weight: 3}); err != nil {
-		t.Fatal(err)
-	}
-
-	r = newRig(t, base, file)
-	r.expectDecode("restarted", "http://d:1 weight=3, http://e:1@auto")
 	r.found("http://e:1", 2)
-	r.expectDecode("drained still", "http://d:1 weight=3, http://e:1@0, http://e:1@1 state=drain")
+	const want = "http://e:1@1 is a rank of http://e:1, whose ranks are those that it says it has; change http://e:1@auto as a whole, or write its ranks out in the configuration, as http://e:1@0..1"
+	for _, id := range []string{"e:1@1", "http://E:1@1"} {
+		_, changed := r.Change(id, Edit{State: router.Drain})
+		_, moved := r.Change(id, Edit{Role: "prefill"})
+		_, removed := r.Remove(id)
+		for _, err := range []error{changed, moved, removed} {
+			if refused := new(Error); !errors.As(err, &refused) || refused.Kind != Conflict || err.Error() != want {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+	}
+	if _, err := r.Add(Edit{URL: "http://e:1@1", Role: "decode"}); err == nil || !strings.Contains(err.Error(), "http://e:1@auto is in the pools already") {
+		t.Errorf("%v", err)
+	}
+	if _, err := r.Change("e:1@2", Edit{State: router.Drain}); err == nil || !strings.Contains(err.Error(), "there is no backend e:1@2") {
+		t.Errorf("%v", err)
+	}
+	r.expectDecode("refused", "http://d:1 weight=3, http://e:1@0, http://e:1@1")
 	if full, err := r.Change("http://e:1", Edit{Weight: 5}); err != nil || full != "http://e:1@auto" {
 		t.Errorf("%q, %v", full, err)
 	}
-	r.expectDecode("weight", "http://d:1 weight=3, http://e:1@0 weight=5, http://e:1@1 weight=5 state=drain")
-	if _, err := r.Remove("e:1@auto"); err != nil {
-		t.Fatal(err)
-	}
+	r.expectDecode("weight", "http://d:1 weight=3, http://e:1@0 weight=5, http://e:1@1 weight=5")
+	r = newRig(t, base, file)
+	r.expectDecode("restarted", "http://d:1 weight=3, http://e:1@auto weight=5")
+	r.must(r.Remove("e:1@auto"))
 	r.expectDecode("removed", "http://d:1 weight=3")
-	if edits, _ := r.Edits(); len(edits) != 2 {
-		t.Errorf("%v", edits)
-	}
 	if err := r.Rebase(pools("http://p:1", "http://d:1"), r.take); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +144,7 @@ func TestRanksLeaveTheStateFileAlone(t *testing.T) {
 	base := pools("http://p:1", "http://d:1 http://e:1@auto")
 	old := newRig(t, base, file)
 	old.found("http://e:1", 3)
-	old.must(old.Change("e:1@2", Edit{State: router.Drain}))
-	old.must(old.Change("e:1@1", Edit{State: router.Drain}))
+	old.must(old.Change("e:1", Edit{State: router.Drain}))
 	old.Hold(true)
 
 	next := newRig(t, base, file)
@@ -148,14 +159,14 @@ func TestRanksLeaveTheStateFileAlone(t *testing.T) {
 			t.Errorf("%d ranks: the file is %s, want %s", ranks, now, saved)
 		}
 	}
-	old.expectDecode("before the hand-over", "http://d:1, http://e:1@0, http://e:1@1 state=drain, http://e:1@2 state=drain, http://e:1@3")
+	old.expectDecode("before the hand-over", "http://d:1, http://e:1@0 state=drain, http://e:1@1 state=drain, http://e:1@2 state=drain, http://e:1@3 state=drain")
 
 	// A file that cannot be written does not matter either.
 	if err := os.RemoveAll(filepath.Dir(file)); err != nil {
 		t.Fatal(err)
 	}
 	next.found("http://e:1", 1)
-	next.expectDecode("no file", "http://d:1 state=drain, http://e:1 weight=2")
+	next.expectDecode("no file", "http://d:1 state=drain, http://e:1 weight=2 state=drain")
 }
 
 func readFile(t *testing.T, file string) string {
@@ -193,12 +204,11 @@ func TestEditsFollowAnEngineThatIsWrittenOtherwise(t *testing.T) {
 	r.expectDecode("found", "http://d:1, http://e:1 state=drain")
 	r.found("http://e:1", 3)
 	r.expectDecode("three", "http://d:1, http://e:1@0 state=drain, http://e:1@1 state=drain, http://e:1@2 state=drain")
-	r.must(r.Change("e:1@1", Edit{Weight: 4}))
 	r.reload("http://d:1 http://e:1@0 http://e:1@1 http://f:1@0 http://f:1@1")
-	r.expectDecode("written", "http://d:1, http://e:1@0 state=drain, http://e:1@1 weight=4 state=drain")
+	r.expectDecode("written", "http://d:1, http://e:1@0 state=drain, http://e:1@1 state=drain")
 	r.must(r.Change("e:1@0", Edit{State: router.Ready}))
 	r.must(r.Add(Edit{URL: "http://f:1@1", Role: "decode"}))
-	r.expectDecode("undone", "http://d:1, http://e:1@0, http://e:1@1 weight=4 state=drain, http://f:1@1")
+	r.expectDecode("undone", "http://d:1, http://e:1@0, http://e:1@1 state=drain, http://f:1@1")
 
 	r = newRig(t, pools("http://p:1", "http://d:1 http://e:1@auto"), "")
 	r.must(r.Change("e:1", Edit{State: router.Drain}))
@@ -220,9 +230,6 @@ func TestAnEngineThatIsPutInOtherwise(t *testing.T) {
 	r.must(r.Remove("e:1@1"))
 	r.must(r.Add(Edit{URL: "http://e:1@auto", Role: "decode"}))
 	r.found("http://e:1", 3)
-	if _, err := r.Change("e:1@1", Edit{State: router.Drain}); err == nil || !strings.Contains(err.Error(), "change the configuration") {
-		t.Errorf("%v", err)
-	}
 	r.must(r.Remove("e:1"))
 	r.expectDecode("out again", "http://d:1, http://f:1@auto")
 	r.must(r.Add(Edit{URL: "http://e:1@auto", Role: "decode"}))
@@ -243,14 +250,12 @@ func TestAnEngineThatIsPutInOtherwise(t *testing.T) {
 	r.expectDecode("removed", "http://d:1, http://f:1")
 }
 
-// What was changed about written ranks stays where the configuration has the engine with @auto since, but for what no rank
-// can be by itself: taken out, put in, or moved. Nothing could undo that.
+// What was changed about written ranks goes where the configuration has the engine with @auto since.
 func TestEditsThatNoRankHasByItself(t *testing.T) {
 	r := newRig(t, pools("http://p:1 http://g:1@0 http://g:1@1", "http://d:1 http://e:1@0 http://e:1@1"), "")
 	r.must(r.Change("e:1@1", Edit{State: router.Drain, Weight: 2}))
 	r.must(r.Remove("e:1@0"))
 	r.must(r.Add(Edit{URL: "http://f:1@0", Role: "decode", State: router.Drain}))
-	r.must(r.Add(Edit{URL: "http://f:1@7", Role: "decode"}))
 	for _, rank := range []string{"http://g:1@0", "http://g:1@1"} {
 		r.must(r.Remove(rank))
 		r.must(r.Add(Edit{URL: rank, Role: "decode", Connector: "mooncake"}))
@@ -262,83 +267,14 @@ func TestEditsThatNoRankHasByItself(t *testing.T) {
 	for _, engine := range []string{"http://e:1", "http://f:1", "http://g:1"} {
 		r.found(engine, 2)
 	}
-	r.expect("http://p:1, http://g:1@0, http://g:1@1", "http://d:1, http://e:1@0, http://e:1@1 weight=2 state=drain, http://f:1@0 state=drain, http://f:1@1")
-	for _, rank := range []string{"http://e:1@0", "http://f:1@0", "http://f:1@7", "http://g:1@0", "http://g:1@1"} {
+	r.expect("http://p:1, http://g:1@0, http://g:1@1", "http://d:1, http://e:1@0, http://e:1@1, http://f:1@0, http://f:1@1")
+	for _, rank := range []string{"http://e:1@0", "http://e:1@1", "http://f:1@0", "http://g:1@0", "http://g:1@1"} {
 		if !strings.Contains(r.log.String(), rank+" is a rank of an engine that says itself") {
 			t.Errorf("nothing of %s in the log: %s", rank, r.log.String())
 		}
 	}
-	r.must(r.Change("e:1@1", Edit{State: router.Ready, Weight: 1}))
-	r.must(r.Change("f:1@0", Edit{State: router.Ready}))
 	if edits, _ := r.Edits(); len(edits) != 0 {
 		t.Errorf("%v are left", edits)
-	}
-}
-
-// What is changed about a rank stays while its engine as a whole is changed to the same, and back.
-func TestARankStaysDrainedBesideItsEngine(t *testing.T) {
-	for name, base := range map[string]string{"configured": "http://d:1 http://e:1@auto", "added": "http://d:1"} {
-		r := newRig(t, pools("http://p:1", base), "")
-		if name == "added" {
-			r.must(r.Add(Edit{URL: "http://e:1@auto", Role: "decode", GPUs: 4}))
-			r.must(r.Change("e:1", Edit{Weight: 1}))
-		}
-		before, _ := r.Edits()
-		r.found("http://e:1", 3)
-		r.must(r.Change("e:1@2", Edit{State: router.Drain}))
-		for _, state := range []router.AdminState{router.Drain, router.Disabled, router.Drain, router.Ready} {
-			r.must(r.Change("e:1", Edit{State: state}))
-		}
-		now := r.Config().Decode
-		if len(now) != 4 || strings.Contains(now[1]+now[2], "state") || !strings.Contains(now[3], "http://e:1@2") || !strings.Contains(now[3], "state=drain") {
-			t.Errorf("%s: %q", name, now)
-		}
-		// The other way round: a rank that is ready is so while the others are drained.
-		r.must(r.Change("e:1", Edit{State: router.Drain}))
-		r.must(r.Change("e:1@2", Edit{State: router.Ready}))
-		if now := r.Config().Decode; !strings.Contains(now[1], "state=drain") || strings.Contains(now[3], "state") {
-			t.Errorf("%s: %q", name, now)
-		}
-		r.must(r.Change("e:1", Edit{State: router.Ready}))
-		if edits, _ := r.Edits(); len(edits) != len(before) {
-			t.Errorf("%s: %v are left", name, edits)
-		}
-	}
-}
-
-// A change of a rank that its engine does not have now is undone by the same names as the change of any other.
-func TestAChangeThatWaitsIsUndone(t *testing.T) {
-	for _, id := range []string{"e:1@2", "http://E:1@2"} {
-		for _, ranks := range []int{0, 1, 2} {
-			base, file := pools("http://p:1@0 http://p:1@1 http://p:1@2", "http://d:1 http://e:1@auto"), filepath.Join(t.TempDir(), "state.json")
-			r := newRig(t, base, file)
-			r.found("http://e:1", 3)
-			r.must(r.Change("e:1@2", Edit{State: router.Drain}))
-			if ranks == 0 { // a restart
-				r = newRig(t, base, file)
-			} else {
-				r.found("http://e:1", ranks)
-			}
-			if _, err := r.Change(id, Edit{Role: "prefill"}); err == nil || !strings.Contains(err.Error(), "is a rank of http://e:1") {
-				t.Errorf("%v", err)
-			}
-			if _, err := r.Remove(id); err == nil || !strings.Contains(err.Error(), "is a rank of http://e:1") {
-				t.Errorf("%v", err)
-			}
-			r.must(r.Change(id, Edit{Weight: 2}))
-			if edits, _ := r.Edits(); len(edits) != 1 || edits[0] != (Edit{URL: "http://e:1@2", State: router.Drain, Weight: 2}) {
-				t.Errorf("%d ranks: %+v", ranks, edits)
-			}
-			if full, err := r.Change(id, Edit{State: router.Ready, Weight: 1}); err != nil || full != "http://e:1@2" {
-				t.Errorf("%q, %v", full, err)
-			}
-			if edits, _ := r.Edits(); len(edits) != 0 {
-				t.Errorf("%d ranks: %+v are left", ranks, edits)
-			}
-			if _, err := r.Change(id, Edit{State: router.Drain}); err == nil || !strings.Contains(err.Error(), "there is no backend "+id) {
-				t.Errorf("%v", err)
-			}
-		}
 	}
 }
 
