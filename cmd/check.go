@@ -11,6 +11,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/daemon"
+	"xpyd/router"
 )
 
 func newCheckCmd() *cobra.Command {
@@ -76,11 +77,11 @@ func printPools(w io.Writer, c config.Config) {
 	if len(c.Router.Prefill) == 0 {
 		fmt.Fprintln(w, "prefill: none, every request goes to the decode pool alone")
 	} else {
-		fmt.Fprintf(w, "prefill: %s (%s)\n", strings.Join(c.Router.Prefill, " "), c.Router.PrefillPolicy)
+		fmt.Fprintf(w, "prefill: %s (%s)\n", strings.Join(router.Texts(c.Router.Prefill), " "), c.Router.PrefillPolicy)
 	}
-	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(c.Router.Decode, " "), c.Router.ChosenDecodePolicy())
+	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(router.Texts(c.Router.Decode), " "), c.Router.ChosenDecodePolicy())
 	if len(c.Router.Encode) > 0 {
-		fmt.Fprintf(w, "encode: %s\n", strings.Join(c.Router.Encode, " "))
+		fmt.Fprintf(w, "encode: %s\n", strings.Join(router.Texts(c.Router.Encode), " "))
 	}
 }
 

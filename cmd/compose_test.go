@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
+
+	"xpyd/router"
 )
 
 type composeService struct {
@@ -69,9 +71,9 @@ func TestComposeFile(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		for role, pool := range map[string][]string{"prefill": c.Router.Prefill, "decode": c.Router.Decode} {
-			for _, base := range pool {
-				checkComposeEngine(t, services, s.Profiles[0], role, base)
+		for role, pool := range map[string][]router.Entry{"prefill": c.Router.Prefill, "decode": c.Router.Decode} {
+			for _, e := range pool {
+				checkComposeEngine(t, services, s.Profiles[0], role, e.URL)
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func demo(ctx context.Context, out io.Writer, listen string, once bool) (err err
 	}
 	defer func() { err = errors.Join(err, p.Shutdown()) }()
 	fmt.Fprintf(out, "engines   prefill %s\n          decode  %s\nproxy     http://%s   (status page: http://%s/, metrics: http://%s/metrics)\n\n",
-		strings.Join(pools.Prefill, " "), strings.Join(pools.Decode, " "), p.Addr, p.AdminAddr, p.AdminAddr)
+		strings.Join(router.Texts(pools.Prefill), " "), strings.Join(router.Texts(pools.Decode), " "), p.Addr, p.AdminAddr, p.AdminAddr)
 	if err := demoRequest(ctx, out, "http://"+p.Addr); err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func startDemoEngines() ([]*sim.Engine, router.Config, error) {
 		}
 		engines = append(engines, e)
 		if i < 2 {
-			pools.Prefill = append(pools.Prefill, e.URL())
+			pools.Prefill = append(pools.Prefill, router.MustEntries(e.URL())...)
 		} else {
-			pools.Decode = append(pools.Decode, e.URL())
+			pools.Decode = append(pools.Decode, router.MustEntries(e.URL())...)
 		}
 	}
 	return engines, pools, nil

@@ -100,12 +100,12 @@ func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse
 
 func (p *engineProber) run(ctx context.Context) {
 	var prefills []*engine
-	for _, entry := range p.found(ctx, "prefill", entriesOf(p.cfg.Router.Prefill)) {
+	for _, entry := range p.found(ctx, "prefill", p.cfg.Router.Prefill) {
 		e := p.ask(ctx, "prefill", entry)
 		p.askPeer(ctx, e, entry)
 		prefills = append(prefills, e)
 	}
-	for _, entry := range p.found(ctx, "decode", entriesOf(p.cfg.Router.Decode)) {
+	for _, entry := range p.found(ctx, "decode", p.cfg.Router.Decode) {
 		e := p.ask(ctx, "decode", entry)
 		p.target(e, entry)
 		p.decodes = append(p.decodes, e)
@@ -122,17 +122,6 @@ func (p *engineProber) run(ctx context.Context) {
 			}
 		}
 	}
-}
-
-func entriesOf(pool []string) (all []router.Entry) {
-	for _, text := range pool {
-		e, err := router.ParseEntry(text)
-		if err != nil {
-			panic("BUG: a backend that validation let pass: " + err.Error())
-		}
-		all = append(all, e)
-	}
-	return all
 }
 
 // ask fills in what the backend answers. What it does not answer becomes a fault.

@@ -17,7 +17,7 @@ import (
 // those that serve a model of an encode engine have to find its encodings.
 func (p *engineProber) encoders(ctx context.Context, others []*engine) {
 	asked := map[*engine]bool{}
-	for _, entry := range p.found(ctx, "encode", entriesOf(p.cfg.Router.Encode)) {
+	for _, entry := range p.found(ctx, "encode", p.cfg.Router.Encode) {
 		e := p.ask(ctx, "encode", entry)
 		if e.health != "ok" || len(e.models) == 0 {
 			continue

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"xpyd/config"
+	"xpyd/router"
 	"xpyd/sim"
 	"xpyd/verify"
 )
@@ -111,14 +112,14 @@ func TestCheckFindsEncodingsThatAreLocal(t *testing.T) {
 		at := refuses(t, e, "image_url", `{"choices":[],"ec_transfer_params":{"8f":{"peer_host":"localhost","peer_port":9}}}`)
 		c := config.Default()
 		names := map[string]string{}
-		url := func(name string, e *sim.Engine) []string {
+		url := func(name string, e *sim.Engine) []router.Entry {
 			if name == "" {
-				return []string{e.URL()}
+				return router.MustEntries(e.URL())
 			}
 			names[name] = strings.TrimPrefix(e.URL(), "http://")
-			return []string{"http://" + name}
+			return router.MustEntries("http://" + name)
 		}
-		c.Router.Encode, c.Router.Prefill, c.Router.Decode, c.KV.RewriteLoopback = []string{at}, url(tc.prefill, p), url(tc.decode, d), tc.rewrite
+		c.Router.Encode, c.Router.Prefill, c.Router.Decode, c.KV.RewriteLoopback = router.MustEntries(at), url(tc.prefill, p), url(tc.decode, d), tc.rewrite
 		prober := newEngineProber(c, &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if to := names[addr]; to != "" { // no name server knows it
 				addr = to
@@ -174,7 +175,7 @@ func TestVerifyOfEncodeEngines(t *testing.T) {
 	t.Parallel()
 	e := startSim(t, sim.Options{Role: sim.RoleEncode})
 	idle := startSim(t, sim.Options{Role: sim.RoleEncode})
-	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.Router.Encode = []string{e.URL()} })
+	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.Router.Encode = router.MustEntries(e.URL()) })
 	rest := []string{}
 	for _, row := range verify.Names() {
 		if row != "encode" && row != "handles" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"xpyd/config"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -49,7 +50,7 @@ func TestCheckProbeGivesBackWhatDecodeCannotReach(t *testing.T) {
 		decode := startSim(t, sim.Options{Role: "decode", Version: tc.version})
 		c := config.Default()
 		// The check takes this for another host. No name server knows it.
-		c.Router.Prefill, c.Router.Decode = []string{prefill.URL()}, []string{"http://decode.example:8000"}
+		c.Router.Prefill, c.Router.Decode = router.MustEntries(prefill.URL()), router.MustEntries("http://decode.example:8000")
 		c.KV.Release = tc.release
 		p := newEngineProber(c, &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == "decode.example:8000" {

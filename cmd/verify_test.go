@@ -24,6 +24,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/daemon"
+	"xpyd/router"
 	"xpyd/sim"
 	"xpyd/verify"
 )
@@ -50,7 +51,7 @@ func deploy(t *testing.T, fault func(p, d *sim.Options, c *config.Config)) deplo
 	x := deployment{prefill: startSim(t, p), decode: startSim(t, d)}
 	cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
 	cfg.Warmup = false // the checks count what engines do, and a late warm-up is counted too
-	cfg.Router.Prefill, cfg.Router.Decode = []string{x.prefill.URL()}, append(cfg.Router.Decode, x.decode.URL())
+	cfg.Router.Prefill, cfg.Router.Decode = router.MustEntries(x.prefill.URL()), append(cfg.Router.Decode, router.MustEntries(x.decode.URL())...)
 	proxy, err := daemon.Start(cfg, "test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -348,7 +349,7 @@ func TestVerifyShortPrompts(t *testing.T) {
 func TestVerifyPools(t *testing.T) {
 	t.Parallel()
 	other := startSim(t, sim.Options{Role: sim.RoleDecode}.Fast())
-	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.Router.Decode = []string{other.URL()} })
+	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.Router.Decode = router.MustEntries(other.URL()) })
 	not, _ := x.rows(t, "--skip", "lease,client leaves,rejected")
 	if row := not["handles"]; row.State != verify.Fail || !strings.Contains(row.Detail, "xpyd's decode engines are "+other.URL()) {
 		t.Errorf("%+v", row)

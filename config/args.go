@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+
+	"xpyd/router"
 )
 
 // FromArgs returns the configuration that flags of xpyd serve make. What depends on the pools is
@@ -17,12 +19,12 @@ func FromArgs(args []string) (Config, error) {
 	if flags.NArg() > 0 {
 		return Config{}, UsageError{Err: fmt.Errorf("flags of the proxy: %q is none", flags.Arg(0))}
 	}
-	cfg, err := readConfig(openFile, flags, nil, 0)
+	cfg, err := readConfig(openFile, flags, nil, 0, "")
 	if err != nil {
 		return cfg, UsageError{Err: fmt.Errorf("flags of the proxy: %w", err)}
 	}
 	some := cfg
-	some.Router.Prefill, some.Router.Decode = []string{"http://127.0.0.1:1"}, []string{"http://127.0.0.1:2"}
+	some.Router.Prefill, some.Router.Decode = router.MustEntries("http://127.0.0.1:1"), router.MustEntries("http://127.0.0.1:2")
 	if err := some.validate(); err != nil {
 		return cfg, UsageError{Err: fmt.Errorf("flags of the proxy: %w", err)}
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -66,7 +67,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 // ended.
 func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []string) (Config, error) {
 	open := func(path string) readFile { return files.read(ctx, path) }
-	c, err := readConfig(open, flags, environ, memoryLimit(files.root))
+	c, err := readConfig(open, flags, environ, memoryLimit(files.root), "")
 	if err == nil {
 		err = c.validate()
 	}
@@ -91,13 +92,14 @@ func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []str
 }
 
 // AdminPort returns where a serve with these flags has its admin port, and whether it speaks TLS there. It
-// reads no more than the configuration itself, so that a key file that has gone is no obstacle.
+// reads no more than these keys, so that a key file that has gone is no obstacle, nor a backend that is written wrongly.
 func AdminPort(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []string) (addr string, secured bool, err error) {
-	c, err := readConfig(func(path string) readFile { return files.read(ctx, path) }, flags, environ, 0)
+	c, err := readConfig(func(path string) readFile { return files.read(ctx, path) }, flags, environ, 0, "admin")
 	return c.Admin, c.AdminTLS.On(), err
 }
 
-func readConfig(open opener, flags *pflag.FlagSet, environ []string, memory int64) (Config, error) {
+// readConfig reads the keys whose paths begin with section.
+func readConfig(open opener, flags *pflag.FlagSet, environ []string, memory int64, section string) (Config, error) {
 	c := Default()
 	keys := configKeys()
 	var err error
@@ -116,7 +118,7 @@ func readConfig(open opener, flags *pflag.FlagSet, environ []string, memory int6
 	given := map[string]bool{}
 	for _, k := range keys {
 		raw, ok := k.lookup(flags, environ, values)
-		if !ok {
+		if !ok || !strings.HasPrefix(k.path, section) {
 			continue
 		}
 		if err := k.set(&c, raw); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"xpyd/router"
 	"xpyd/tlsconf/tlstest"
 )
 
@@ -51,8 +52,8 @@ func TestConfigPrecedence(t *testing.T) {
 	if c.Timeouts != want.Timeouts {
 		t.Errorf("flag > environment > file > default: got %+v, want %+v", c.Timeouts, want.Timeouts)
 	}
-	if !slices.Equal(c.Router.Decode, []string{"http://f:1"}) {
-		t.Errorf("decode = %q", c.Router.Decode)
+	if !slices.Equal(c.Router.Decode, router.MustEntries("http://f:1")) {
+		t.Errorf("decode = %v", c.Router.Decode)
 	}
 }
 
@@ -170,8 +171,8 @@ func TestConfigOtherFileFormats(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.Limits.Body != 16<<20 || c.DecodeOnly.MaxShare != 0.5 || !slices.Equal(c.Router.Decode, []string{"http://d:1"}) {
-				t.Errorf("got %+v %+v %q", c.Limits, c.DecodeOnly, c.Router.Decode)
+			if c.Limits.Body != 16<<20 || c.DecodeOnly.MaxShare != 0.5 || !slices.Equal(c.Router.Decode, router.MustEntries("http://d:1")) {
+				t.Errorf("got %+v %+v %v", c.Limits, c.DecodeOnly, c.Router.Decode)
 			}
 		})
 	}

@@ -16,13 +16,9 @@ type member struct {
 
 // members lists the backends that hand KV over or take it. Their pools have been checked.
 func (c *Config) members() (all []member) {
-	for _, pool := range []struct {
-		path    string
-		entries []string
-	}{{"prefill", c.Router.Prefill}, {"decode", c.Router.Decode}} {
-		for _, entry := range pool.entries {
-			e, _ := router.ParseEntry(entry)
-			all = append(all, member{pool.path, e.URL, c.connectorOf(e)})
+	for _, e := range c.Router.Entries() {
+		if e.Role != router.Encode {
+			all = append(all, member{e.Role.String(), e.URL, c.connectorOf(e)})
 		}
 	}
 	return all
@@ -64,13 +60,12 @@ func (c *Config) checkConnectors() error {
 			return invalid(m.path, m.url+" connector="+m.connector, "must have one of the connectors "+strings.Join(known, ", "))
 		}
 	}
-	for _, entry := range c.Router.Encode {
-		e, _ := router.ParseEntry(entry)
+	for _, e := range c.Router.Encode {
 		if e.Connector != "" {
-			return invalid("encode", entry, "has a connector, and an encode engine hands no KV over; remove \" connector="+e.Connector+"\"")
+			return invalid("encode", e.String(), "has a connector, and an encode engine hands no KV over; remove \" connector="+e.Connector+"\"")
 		}
 		if e.Bootstrap != 0 {
-			return invalid("encode", entry, fmt.Sprintf("has a bootstrap port, and an encode engine hands no KV over; remove \" bootstrap=%d\"", e.Bootstrap))
+			return invalid("encode", e.String(), fmt.Sprintf("has a bootstrap port, and an encode engine hands no KV over; remove \" bootstrap=%d\"", e.Bootstrap))
 		}
 	}
 	return c.checkTargetPorts()
@@ -78,10 +73,9 @@ func (c *Config) checkConnectors() error {
 
 // checkTargetPorts refuses ports of decode engines above which their connector has no room for its others.
 func (c *Config) checkTargetPorts() error {
-	for _, entry := range c.Router.Decode {
-		e, _ := router.ParseEntry(entry)
+	for _, e := range c.Router.Decode {
 		if d, ok := c.Dialect(e).(kvparams.Directed); ok && e.Bootstrap > d.LastTargetPort() {
-			return invalid("decode", entry, fmt.Sprintf("has a bootstrap port above %d, and its connector %s has a further port above that; start the engine with a lower handshake_port", d.LastTargetPort(), d.Name()))
+			return invalid("decode", e.String(), fmt.Sprintf("has a bootstrap port above %d, and its connector %s has a further port above that; start the engine with a lower handshake_port", d.LastTargetPort(), d.Name()))
 		}
 	}
 	return nil
@@ -109,8 +103,7 @@ func (c *Config) checkPartners() error {
 
 // ranked returns a backend that is one rank of an engine, or "" if none is.
 func (c *Config) ranked() string {
-	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode, c.Router.Encode) {
-		e, _ := router.ParseEntry(entry)
+	for _, e := range c.Router.Entries() {
 		if _, rank := router.SplitRank(e.URL); rank != router.NoRank {
 			return e.URL
 		}

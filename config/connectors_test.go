@@ -51,13 +51,12 @@ func TestConfigOfSeveralConnectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(c.Router.Prefill, ","), "http://p:1,http://q:1 bootstrap=9000 connector=mooncake,http://r:1@0 connector=nixl,http://r:1@1 connector=nixl"; got != want {
+	if got, want := strings.Join(router.Texts(c.Router.Prefill), ","), "http://p:1,http://q:1 bootstrap=9000 connector=mooncake,http://r:1@0 connector=nixl,http://r:1@1 connector=nixl"; got != want {
 		t.Errorf("prefill %s", got)
 	}
 	for i, want := range []string{"shared-storage", "mooncake", "nixl", "nixl"} {
-		e, err := router.ParseEntry(c.Router.Prefill[i])
-		if err != nil || c.Dialect(e).Name() != want {
-			t.Errorf("%s: %s, %v", c.Router.Prefill[i], c.Dialect(e).Name(), err)
+		if e := c.Router.Prefill[i]; c.Dialect(e).Name() != want {
+			t.Errorf("%s: %s", e, c.Dialect(e).Name())
 		}
 	}
 	// An entry that names the connector of the others is one of them.
@@ -77,11 +76,11 @@ func TestConfigOfSeveralConnectors(t *testing.T) {
 	}
 	// An operator who adds a pair at run time adds one engine first.
 	pools := c.Router
-	pools.Prefill = append(pools.Prefill, "http://s:1 connector=moriio")
+	pools.Prefill = append(pools.Prefill, router.MustEntries("http://s:1 connector=moriio")...)
 	if err := c.Fits(pools); err != nil {
 		t.Error(err)
 	}
-	pools.Prefill = append(pools.Prefill, "http://t:1 connector=none")
+	pools.Prefill = append(pools.Prefill, router.MustEntries("http://t:1 connector=none")...)
 	if err := c.Fits(pools); err == nil || !strings.Contains(err.Error(), "http://t:1 connector=none") {
 		t.Errorf("%v", err)
 	}

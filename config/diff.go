@@ -20,11 +20,10 @@ type poolChange struct {
 	restated       []string // URL and both states
 }
 
-// comparePools finds the differences between two validated lists of a pool's entries.
-func comparePools(was, now []string) (c poolChange) {
+// comparePools finds the differences between two lists of a pool's entries.
+func comparePools(was, now []router.Entry) (c poolChange) {
 	before, after := byURL(was), byURL(now)
-	for _, entry := range now {
-		e, _ := router.ParseEntry(entry)
+	for _, e := range now {
 		old, stays := before[e.URL]
 		switch {
 		case !stays:
@@ -45,8 +44,7 @@ func comparePools(was, now []string) (c poolChange) {
 			c.reconnected = append(c.reconnected, fmt.Sprintf("%s %s -> %s", e.URL, orNone(old.Connector), orNone(e.Connector)))
 		}
 	}
-	for _, entry := range was {
-		e, _ := router.ParseEntry(entry)
+	for _, e := range was {
 		if _, stays := after[e.URL]; !stays {
 			c.removed = append(c.removed, e.URL)
 		}
@@ -54,10 +52,9 @@ func comparePools(was, now []string) (c poolChange) {
 	return c
 }
 
-func byURL(entries []string) map[string]router.Entry {
+func byURL(entries []router.Entry) map[string]router.Entry {
 	by := map[string]router.Entry{}
-	for _, entry := range entries {
-		e, _ := router.ParseEntry(entry)
+	for _, e := range entries {
 		by[e.URL] = e
 	}
 	return by
@@ -68,7 +65,7 @@ func byURL(entries []string) map[string]router.Entry {
 func Changes(was, now Config) (joined, left int, list []string) {
 	for _, pool := range []struct {
 		role     string
-		was, now []string
+		was, now []router.Entry
 	}{{"prefill", was.Router.Prefill, now.Router.Prefill}, {"decode", was.Router.Decode, now.Router.Decode}, {"encode", was.Router.Encode, now.Router.Encode}} {
 		c := comparePools(pool.was, pool.now)
 		joined, left = joined+len(c.added)+len(c.reconnected), left+len(c.removed)+len(c.reconnected)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"xpyd/router"
 )
 
 // The log shows no value of a secret, and a rack that joins at once makes no endless line.
@@ -14,7 +16,7 @@ func TestChangesAreFitForTheLog(t *testing.T) {
 		t.Errorf("%q", list)
 	}
 	for i := range 1000 {
-		now.Router.Decode = append(now.Router.Decode, fmt.Sprint("http://d:", i+1))
+		now.Router.Decode = append(now.Router.Decode, router.MustEntries(fmt.Sprint("http://d:", i+1))...)
 	}
 	joined, left, list := Changes(was, now)
 	if joined != 1000 || left != 0 || len(list) != maxListed+1 || list[maxListed] != fmt.Sprint(1002-maxListed, " more") {
@@ -25,8 +27,8 @@ func TestChangesAreFitForTheLog(t *testing.T) {
 // A reload that drains a backend says so.
 func TestChangesTellStates(t *testing.T) {
 	was, now := Default(), Default()
-	was.Router.Decode = []string{"http://d:1", "http://d:2 state=disabled"}
-	now.Router.Decode = []string{"http://d:1 state=drain", "http://d:2"}
+	was.Router.Decode = router.MustEntries("http://d:1", "http://d:2 state=disabled")
+	now.Router.Decode = router.MustEntries("http://d:1 state=drain", "http://d:2")
 	_, _, list := Changes(was, now)
 	if want := []string{"decode: state of http://d:1 ready -> drain", "decode: state of http://d:2 disabled -> ready"}; !slices.Equal(list, want) {
 		t.Errorf("%q, want %q", list, want)

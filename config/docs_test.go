@@ -100,7 +100,7 @@ func yamlDefault(k key) string {
 		return fmt.Sprintf("[%q]", examplePools[k.path])
 	case k.unit() == "list":
 		var quoted []string
-		for _, s := range k.def.([]string) {
+		for _, s := range strings.FieldsFunc(k.defaultText(), func(r rune) bool { return r == ',' }) {
 			quoted = append(quoted, strconv.Quote(s))
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"

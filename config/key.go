@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"xpyd/router"
 )
 
 // key is one setting. Its three names come from its path in the configuration:
@@ -86,7 +88,7 @@ func (k key) unit() string {
 		return "share"
 	case bool:
 		return "bool"
-	case []string:
+	case []string, []router.Entry:
 		return "list"
 	default:
 		return "string"
@@ -121,6 +123,8 @@ func valueText(v any) string {
 		return SizeText(d)
 	case []string:
 		return strings.Join(d, ",")
+	case []router.Entry:
+		return strings.Join(router.Texts(d), ",")
 	default:
 		return fmt.Sprint(d)
 	}
@@ -176,6 +180,9 @@ func (k key) set(c *Config, raw any) error {
 func (k key) parse(raw any) (any, error) {
 	switch k.unit() {
 	case "list":
+		if _, ok := k.def.([]router.Entry); ok {
+			return parsePool(raw)
+		}
 		return parseList(raw)
 	case "string":
 		return k.parseText(raw)

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 
 	"xpyd/router"
 )
@@ -24,10 +23,8 @@ func samePort(a, b string) bool {
 	return portA == portB && portA != "0" && (hostA == hostB || anyHost(hostA) || anyHost(hostB))
 }
 
-// engineHost returns the host of an entry of a pool, in one form for this machine, its port, and the path of its engine there.
-func engineHost(entry string) (host, port, path string) {
-	base, _, _ := strings.Cut(entry, " ")
-	base, _ = router.SplitRank(base)
+// engineHost returns the host of an engine, in one form for this machine, its port, and its path there.
+func engineHost(base string) (host, port, path string) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return "", "", ""
@@ -44,16 +41,11 @@ func (c *Config) checkOwnPort() error {
 	if port == "0" {
 		return nil
 	}
-	for _, pool := range []struct {
-		path    string
-		entries []string
-	}{{"prefill", c.Router.Prefill}, {"decode", c.Router.Decode}, {"encode", c.Router.Encode}} {
-		for _, entry := range pool.entries {
-			host, at, _ := engineHost(entry)
-			if at == port && (host == listen || listen == "localhost" && host == "127.0.0.1" || anyHost(listen) && ofThisMachine(host)) {
-				base, _, _ := strings.Cut(entry, " ")
-				return invalid(pool.path, base, fmt.Sprintf("is xpyd's own data port (listen %q), so requests would come back to xpyd; give the engine's port, or another listen", c.Listen))
-			}
+	for _, e := range c.Router.Entries() {
+		base, _ := router.SplitRank(e.URL)
+		host, at, _ := engineHost(base)
+		if at == port && (host == listen || listen == "localhost" && host == "127.0.0.1" || anyHost(listen) && ofThisMachine(host)) {
+			return invalid(e.Role.String(), e.URL, fmt.Sprintf("is xpyd's own data port (listen %q), so requests would come back to xpyd; give the engine's port, or another listen", c.Listen))
 		}
 	}
 	return nil
@@ -76,10 +68,9 @@ func ofThisMachine(host string) bool {
 // prefill and decode it would be told to pull blocks from itself.
 func twoNames(r router.Config) (found []string) {
 	names := map[string]string{}
-	for _, entry := range slices.Concat(r.Prefill, r.Decode, r.Encode) {
-		base, _, _ := strings.Cut(entry, " ")
-		base, _ = router.SplitRank(base)
-		host, port, path := engineHost(entry)
+	for _, e := range r.Entries() {
+		base, _ := router.SplitRank(e.URL)
+		host, port, path := engineHost(base)
 		at := net.JoinHostPort(host, port) + path
 		if other, ok := names[at]; ok && other != base {
 			found = append(found, fmt.Sprintf("prefill, decode and encode: %q and %q are one engine under two names; keep one", other, base))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -101,8 +100,8 @@ func openProfiles(c Config) []string {
 
 // idleTLS warns of files for https:// backends where there are none.
 func idleTLS(c Config) []string {
-	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode, c.Router.Encode) {
-		if strings.HasPrefix(entry, "https://") {
+	for _, e := range c.Router.Entries() {
+		if strings.HasPrefix(e.URL, "https://") {
 			return nil
 		}
 	}

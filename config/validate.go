@@ -27,8 +27,7 @@ var mayBeZero = [...]string{
 // rule off.
 var aboveZero = [...]string{"health.fall", "health.rise"}
 
-// validate checks each field alone and some fields together. It rewrites the backends to the form
-// scheme://host:port.
+// validate checks each field alone and some fields together.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
 		c.checkAddresses, c.checkPools, c.checkOwnPort, c.checkConnectors, c.checkPartners, c.checkAffinity, c.checkPassed, c.checkRanked, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
@@ -79,15 +78,20 @@ func checkAddress(path, addr, example string) error {
 }
 
 func (c *Config) checkPools() error {
-	var err error
-	if c.Router.Prefill, err = normalizePool("prefill", c.Router.Prefill); err != nil {
-		return err
-	}
-	if c.Router.Decode, err = normalizePool("decode", c.Router.Decode); err != nil {
-		return err
-	}
-	if c.Router.Encode, err = normalizePool("encode", c.Router.Encode); err != nil {
-		return err
+	of := map[string][]router.Entry{} // by engine
+	for _, e := range c.Router.Entries() {
+		path := e.Role.String()
+		engine, rank := router.SplitRank(e.URL)
+		for _, other := range of[engine] {
+			switch _, beside := router.SplitRank(other.URL); {
+			case other.Role != e.Role:
+			case other.URL == e.URL:
+				return invalid(path, e.URL, "is listed twice; remove one")
+			case rank < 0 || beside < 0: // it has the other as a rank, or may have it
+				return invalid(path, e.URL, "and "+other.URL+" are the same engine, once with a rank and once without; give all of its ranks, or none, or @auto alone")
+			}
+		}
+		of[engine] = append(of[engine], e)
 	}
 	if len(c.Router.Decode) == 0 {
 		return fmt.Errorf("decode: needs at least one backend; try --decode http://127.0.0.1:8200 %s", key{path: "decode"}.names())
@@ -110,58 +114,35 @@ func (c *Config) checkRoles() error {
 }
 
 // inBoth returns the URL of an engine that has an entry in both lists, or "".
-func inBoth(some, others []string) string {
-	engine := func(entry string) string {
-		base, _, _ := strings.Cut(entry, " ")
-		base, _ = router.SplitRank(base)
-		return base
-	}
+func inBoth(some, others []router.Entry) string {
 	for _, a := range some {
-		if slices.ContainsFunc(others, func(b string) bool { return engine(a) == engine(b) }) {
-			return engine(a)
+		engine, _ := router.SplitRank(a.URL)
+		if slices.ContainsFunc(others, func(b router.Entry) bool { base, _ := router.SplitRank(b.URL); return base == engine }) {
+			return engine
 		}
 	}
 	return ""
 }
 
-// normalizePool rewrites each entry of the pool to scheme://host:port, followed by its weight and its
-// GPUs where they need to be said. An entry with several ranks becomes one for each of them.
-func normalizePool(path string, pool []string) ([]string, error) {
-	var bases, all []string
-	for _, entry := range pool {
+// parsePool reads the entries of a pool, with URLs of the form scheme://host:port. An entry with several ranks becomes
+// one for each of them.
+func parsePool(raw any) (pool []router.Entry, err error) {
+	list, err := parseList(raw)
+	for _, entry := range list {
 		raw, options, _ := strings.Cut(entry, " ")
 		ranks, err := router.Ranks(raw)
 		if err != nil {
-			return nil, invalid(path, router.ShowURL(raw), err.Error())
+			return nil, fmt.Errorf("%q %w", router.ShowURL(raw), err)
 		}
 		e, err := router.ParseEntry(entry)
 		if err != nil {
-			return nil, invalid(path, showEntry(raw, options), err.Error())
+			return nil, fmt.Errorf("%q %w", showEntry(raw, options), err)
 		}
-		for _, base := range ranks {
-			if slices.Contains(bases, base) {
-				return nil, invalid(path, base, "is listed twice; remove one")
-			}
-			if other := overlaps(bases, base); other != "" {
-				return nil, invalid(path, base, "and "+other+" are the same engine, once with a rank and once without; give all of its ranks, or none, or @auto alone")
-			}
-			e.URL = base
-			bases, all = append(bases, base), append(all, e.String())
+		for _, e.URL = range ranks {
+			pool = append(pool, e)
 		}
 	}
-	return all, nil
-}
-
-// overlaps returns the backend of bases that has base as one of its ranks, or is one of base's. Of an engine that
-// says itself how many ranks it has, no rank stands beside it.
-func overlaps(bases []string, base string) string {
-	engine, rank := router.SplitRank(base)
-	for _, other := range bases {
-		if e, r := router.SplitRank(other); e == engine && (r < 0 || rank < 0) {
-			return other
-		}
-	}
-	return ""
+	return pool, err
 }
 
 // showEntry returns an entry of a pool for an error, without words that are no options. They may be another URL with

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"xpyd/router"
@@ -102,12 +101,9 @@ func forgetful(r router.Config) (found []string) {
 
 // loneWeights warns of weights in a pool of one backend.
 func loneWeights(r router.Config) (found []string) {
-	for path, pool := range map[string][]string{"prefill": r.Prefill, "decode": r.Decode, "encode": r.Encode} {
-		if len(pool) != 1 {
-			continue
-		}
-		if e, _ := router.ParseEntry(pool[0]); e.GPUs == 0 && e.Weight != 1 {
-			found = append(found, fmt.Sprintf("%s: %q has a weight without effect: the pool has no other backend", path, strings.Fields(pool[0])[0]))
+	for path, pool := range map[string][]router.Entry{"prefill": r.Prefill, "decode": r.Decode, "encode": r.Encode} {
+		if len(pool) == 1 && pool[0].GPUs == 0 && pool[0].Weight != 1 {
+			found = append(found, fmt.Sprintf("%s: %q has a weight without effect: the pool has no other backend", path, pool[0].URL))
 		}
 	}
 	slices.Sort(found)

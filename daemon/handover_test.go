@@ -17,6 +17,7 @@ import (
 
 	"xpyd/admin"
 	"xpyd/config"
+	"xpyd/router"
 )
 
 // A process that takes over tells its predecessor in any case. It tells the log only if it found nothing
@@ -88,7 +89,7 @@ func (l slowEnd) Accept() (net.Conn, error) {
 // server of that port has noticed.
 func TestHandoverEndsBeforeTheAdminServer(t *testing.T) {
 	cfg := config.Default()
-	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "127.0.0.1:0", []string{"http://127.0.0.1:1"}
+	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "127.0.0.1:0", router.MustEntries("http://127.0.0.1:1")
 	p, err := openProxy(cfg, "test", &Inheritance{}, admin.Control{}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

@@ -10,13 +10,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/config"
+	"xpyd/router"
 )
 
 // A start that fails because of its traces gives back what it has opened.
 func TestStartWithoutItsTracesGivesAllBack(t *testing.T) {
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "no value")
 	cfg := config.Default()
-	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "127.0.0.1:0", []string{"http://127.0.0.1:1"}
+	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "127.0.0.1:0", router.MustEntries("http://127.0.0.1:1")
 	cfg.Tracing.Endpoint = "http://127.0.0.1:1"
 	open := func() (n int) {
 		fds, err := os.ReadDir("/proc/self/fd")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,13 +16,14 @@ import (
 
 	"xpyd/config"
 	"xpyd/members"
+	"xpyd/router"
 )
 
 // While the read of a configuration hangs, the process hears the other signals. After a HUP it reads
 // the configuration once more.
 func TestSignalsWhileAReloadHangs(t *testing.T) {
 	cfg := config.Default()
-	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", []string{"http://127.0.0.1:1"}
+	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", router.MustEntries("http://127.0.0.1:1")
 	p, err := Start(cfg, "test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestReloadDuringAHandOverReachesTheSuccessor(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := config.Default()
-			cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", []string{"http://127.0.0.1:1"}
+			cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", router.MustEntries("http://127.0.0.1:1")
 			p, err := Start(cfg, "test", zerolog.Nop())
 			if err != nil {
 				t.Fatal(err)
@@ -147,7 +147,7 @@ func TestFailedHandOverKeepsTheStateFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := config.Default()
-			cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}
+			cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", router.MustEntries("http://127.0.0.1:1", "http://127.0.0.1:2")
 			cfg.Members.StateFile = state
 			p, err := Start(cfg, "test", zerolog.Nop())
 			if err != nil {
@@ -175,7 +175,7 @@ func TestFailedHandOverKeepsTheStateFile(t *testing.T) {
 			}
 			if how == "kept" {
 				next, err := members.Open(cfg.Router, state, cfg.Fits, zerolog.Nop())
-				if err != nil || !slices.Contains(next.Config().Decode, "http://127.0.0.1:2 state=disabled") {
+				if err != nil || next.Config().Decode[1].String() != "http://127.0.0.1:2 state=disabled" {
 					t.Errorf("the next process begins with %v, %v", next.Config().Decode, err)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 
 	"xpyd/admin"
 	"xpyd/config"
+	"xpyd/router"
 )
 
 // Loader reads the configuration. It may take long, but must return when ctx ends.
@@ -106,9 +107,9 @@ func (p *Proxy) state() string {
 func logServing(log zerolog.Logger, version string, p *Proxy, memory int64) {
 	pools := p.members.Config()
 	e := log.Info().Str("version", version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
-		Strs("prefill", pools.Prefill).Strs("decode", pools.Decode)
+		Strs("prefill", router.Texts(pools.Prefill)).Strs("decode", router.Texts(pools.Decode))
 	if len(pools.Encode) > 0 {
-		e.Strs("encode", pools.Encode)
+		e.Strs("encode", router.Texts(pools.Encode))
 	}
 	if memory > 0 {
 		e.Int64("memory_limit", memory)

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/config"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -56,7 +57,7 @@ func TestReload(t *testing.T) {
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin = "127.0.0.1:0", ""
 	cfg.Warmup = false // one that runs during the reload may still ask d1
-	cfg.Router.Prefill, cfg.Router.Decode = []string{p1.URL()}, []string{d1.URL()}
+	cfg.Router.Prefill, cfg.Router.Decode = router.MustEntries(p1.URL()), router.MustEntries(d1.URL())
 	p, err := Start(cfg, "test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -90,11 +91,11 @@ func TestReload(t *testing.T) {
 		{"other keys", "warmup, timeouts.dial changed: a reload changes the pools,", func(next *config.Config) {
 			next.Timeouts.Dial *= 2
 			next.Warmup = !next.Warmup
-			next.Router.Decode = []string{d2.URL()}
+			next.Router.Decode = router.MustEntries(d2.URL())
 		}},
 		{"a first key", "api_keys: the first key cannot come", func(next *config.Config) {
 			next.APIKeys = []string{"sk-other"}
-			next.Router.Decode = []string{d2.URL()}
+			next.Router.Decode = router.MustEntries(d2.URL())
 		}},
 		{"no decode", "decode", func(next *config.Config) { next.Router.Decode = nil }},
 	} {
@@ -110,7 +111,7 @@ func TestReload(t *testing.T) {
 	}
 
 	next := cfg
-	next.Router.Decode = []string{d2.URL()}
+	next.Router.Decode = router.MustEntries(d2.URL())
 	if err := p.reload(cfg, next); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestStartThatFailsKeepsTheStateFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := config.Default()
-	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", taken.Addr().String(), []string{"http://127.0.0.1:1"}
+	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", taken.Addr().String(), router.MustEntries("http://127.0.0.1:1")
 	cfg.Members.StateFile = state
 	if _, err := Start(cfg, "test", zerolog.Nop()); err == nil {
 		t.Fatal("it has started on a port in use")
@@ -183,7 +184,7 @@ func TestServeOnPortsInUse(t *testing.T) {
 		"admin": {"127.0.0.1:0", addr, "admin: " + fmt.Sprintf(text, addr, "admin", "ADMIN")},
 	} {
 		cfg := config.Default()
-		cfg.Listen, cfg.Admin, cfg.Router.Decode = tc.listen, tc.admin, []string{"http://127.0.0.1:1"}
+		cfg.Listen, cfg.Admin, cfg.Router.Decode = tc.listen, tc.admin, router.MustEntries("http://127.0.0.1:1")
 		if _, err := Start(cfg, "test", zerolog.Nop()); err == nil || err.Error() != tc.want {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}

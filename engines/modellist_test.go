@@ -12,7 +12,7 @@ import (
 // Several answers are made of one list at a time, so none may write into it, nor into the room behind it.
 func TestAnswersOfModelsShareNoMemory(t *testing.T) {
 	rc := router.DefaultConfig()
-	rc.Decode = []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}
+	rc.Decode = router.MustEntries("http://127.0.0.1:1", "http://127.0.0.1:2")
 	rt, err := router.New(rc, 0.25, time.Now)
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ func TestPeerIsAskedForTogether(t *testing.T) {
 	mooncake, _ := kvparams.Lookup("mooncake")
 	rc := router.DefaultConfig()
 	rc.Health.Timeout = time.Minute
-	rc.Prefill = []string{"http://" + silentBackend(t) + " bootstrap=" + bootstrap.URL[len("http://127.0.0.1:"):]}
-	rc.Decode = []string{"http://" + silentBackend(t)}
+	rc.Prefill = router.MustEntries("http://" + silentBackend(t) + " bootstrap=" + bootstrap.URL[len("http://127.0.0.1:"):])
+	rc.Decode = router.MustEntries("http://" + silentBackend(t))
 	rt, err := router.New(rc, 0.25, time.Now)
 	if err != nil {
 		t.Fatal(err)

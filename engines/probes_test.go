@@ -43,8 +43,8 @@ func TestEachProbeIsBegun(t *testing.T) {
 	const pairs = warmAtOnce + 4
 	rc := router.DefaultConfig()
 	for range pairs {
-		for _, pool := range []*[]string{&rc.Prefill, &rc.Decode} {
-			*pool = append(*pool, "http://"+silentBackend(t))
+		for _, pool := range []*[]router.Entry{&rc.Prefill, &rc.Decode} {
+			*pool = append(*pool, router.MustEntries("http://"+silentBackend(t))...)
 		}
 	}
 	var ahead atomic.Int64

@@ -11,7 +11,7 @@ import (
 // told. If xpyd has only learned the number, requests that the engine has go on.
 func TestRanksThatLeaveAreDown(t *testing.T) {
 	rc := router.DefaultConfig()
-	rc.Decode = []string{"http://127.0.0.1:1@0", "http://127.0.0.1:1@1", "http://127.0.0.1:2"}
+	rc.Decode = router.MustEntries("http://127.0.0.1:1@0", "http://127.0.0.1:1@1", "http://127.0.0.1:2")
 	rc.Found = []string{"http://127.0.0.1:1"}
 	rt, err := router.New(rc, 0.25, time.Now)
 	if err != nil {
@@ -40,7 +40,7 @@ func TestRanksThatLeaveAreDown(t *testing.T) {
 		{[]string{"http://127.0.0.1:2"}, true, [3]bool{false, true, false}},
 	}
 	for i, step := range steps {
-		rc.Decode, restarted = step.decode, step.restarted
+		rc.Decode, restarted = router.MustEntries(step.decode...), step.restarted
 		if err := s.takeRanks(tell, "http://127.0.0.1:1", 1); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 // A panic in what follows from new pools does not reach the goroutine that reloads, where it would end the process.
 func TestReloadSurvivesWhatFollows(t *testing.T) {
 	rc := router.DefaultConfig()
-	rc.Prefill, rc.Decode = []string{"http://127.0.0.1:1"}, []string{"http://127.0.0.1:2"}
+	rc.Prefill, rc.Decode = router.MustEntries("http://127.0.0.1:1"), router.MustEntries("http://127.0.0.1:2")
 	rt, err := router.New(rc, 1, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestReloadSurvivesWhatFollows(t *testing.T) {
 		Guard:    guard,
 		Log:      zerolog.New(nil).Hook(zerolog.HookFunc(func(*zerolog.Event, zerolog.Level, string) { panic("no log") })),
 	})
-	rc.Prefill[0] += " state=drain"
+	rc.Prefill[0].State = router.Drain
 	if err := s.Reload(rc); err != nil || caught != "no log" {
 		t.Errorf("%v, caught %v", err, caught)
 	}

@@ -11,7 +11,7 @@ import (
 // The series of a backend that has left are dropped in the end, but not those of one that is back.
 func TestSeriesOfABackendThatHasLeft(t *testing.T) {
 	rc := router.DefaultConfig()
-	rc.Decode = []string{"http://" + silentBackend(t)}
+	rc.Decode = router.MustEntries("http://" + silentBackend(t))
 	rt, err := router.New(rc, 0.25, time.Now)
 	if err != nil {
 		t.Fatal(err)

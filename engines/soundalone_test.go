@@ -35,7 +35,7 @@ func TestSoundnessIsNotProbedOnWaitingDecode(t *testing.T) {
 		defer d.Close()
 		dialect, _ := kvparams.Lookup(name)
 		rc := router.DefaultConfig()
-		rc.Decode = append([]string{d.URL + tc.entry}, tc.others...)
+		rc.Decode = router.MustEntries(append([]string{d.URL + tc.entry}, tc.others...)...)
 		rt, err := router.New(rc, 0.25, time.Now)
 		if err != nil {
 			t.Fatal(err)

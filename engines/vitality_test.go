@@ -31,7 +31,7 @@ func TestSilenceDoesNotBringAnEngineBack(t *testing.T) {
 	defer srv.Close()
 	defer close(over)
 	rc := router.DefaultConfig()
-	rc.Decode = []string{srv.URL}
+	rc.Decode = router.MustEntries(srv.URL)
 	rt, err := router.New(rc, 0.25, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestSGLangIsAskedWhetherItLivesByPing(t *testing.T) {
 	defer srv.Close()
 	defer close(over)
 	rc := router.DefaultConfig()
-	rc.Decode = []string{srv.URL}
+	rc.Decode = router.MustEntries(srv.URL)
 	rt, err := router.New(rc, 0.25, time.Now)
 	if err != nil {
 		t.Fatal(err)

@@ -8,21 +8,18 @@ import (
 
 // effect is what the configuration and the edits make together.
 type effect struct {
-	now     router.Config // in which the ranks that are known stand for an engine that says itself which it has
-	all     []placed      // in which such an engine is one entry
-	edits   []Edit        // without what the configuration says itself
-	dropped []string      // a line for each edit that has no place any more
+	now     router.Config  // in which the ranks that are known stand for an engine that says itself which it has
+	all     []router.Entry // in which such an engine is one entry
+	edits   []Edit         // without what the configuration says itself
+	dropped []string       // a line for each edit that has no place any more
 }
 
 // apply puts the edits on the pools of cfg, and in the place of each engine that says itself how many ranks it
 // has those that ranks says.
-func apply(cfg router.Config, edits []Edit, ranks map[string]int) (p effect, err error) {
-	configured, err := entries(cfg)
-	if err != nil {
-		return p, err
-	}
+func apply(cfg router.Config, edits []Edit, ranks map[string]int) (p effect) {
+	configured := cfg.Entries()
 	var rest []Edit
-	p.all, p.edits, rest = edited(slices.Clone(configured), moved(configured, edits))
+	p.all, p.edits, rest = edited(configured, moved(configured, edits))
 	for _, e := range rest {
 		why := " is not in the configuration any more"
 		if wholeOf(p.all, e.URL) >= 0 {
@@ -30,15 +27,14 @@ func apply(cfg router.Config, edits []Edit, ranks map[string]int) (p effect, err
 		}
 		p.dropped = append(p.dropped, e.URL+why)
 	}
-	p.now = cfg
 	all, found := expand(p.all, ranks)
+	p.now = cfg.With(all)
 	p.now.Found = found
-	p.now.Prefill, p.now.Decode, p.now.Encode = texts(all, roles()[0]), texts(all, roles()[1]), texts(all, roles()[2])
-	return p, nil
+	return p
 }
 
 // wholeOf returns the index of the entry with @auto of the engine that url is a rank of, or −1.
-func wholeOf(all []placed, url string) int {
+func wholeOf(all []router.Entry, url string) int {
 	engine, rank := router.SplitRank(url)
 	if rank < 0 {
 		return -1
@@ -49,7 +45,7 @@ func wholeOf(all []placed, url string) int {
 // moved gives edits of whole engines the URLs that the configuration has for these engines now: one of an engine
 // without a rank goes to its entry with @auto, and one with @auto to each entry of the engine that is written.
 // What is said of that entry itself counts before it.
-func moved(all []placed, edits []Edit) []Edit {
+func moved(all []router.Entry, edits []Edit) []Edit {
 	var stay, move []Edit
 	for _, e := range edits {
 		to := destinations(all, edits, e)
@@ -72,7 +68,7 @@ func moved(all []placed, edits []Edit) []Edit {
 
 // destinations lists the entries that e is about if the configuration has the engine by another URL than e. An
 // engine that operators have taken out by one URL and put in by another is in the pools as they said.
-func destinations(all []placed, edits []Edit, e Edit) (to []string) {
+func destinations(all []router.Entry, edits []Edit, e Edit) (to []string) {
 	engine, rank := router.SplitRank(e.URL)
 	if rank >= 0 || find(all, e.URL) >= 0 {
 		return nil

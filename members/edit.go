@@ -26,44 +26,28 @@ type Edit struct {
 	Connector string `json:"connector,omitempty"`
 }
 
-// placed is an entry of a pool's list.
-type placed struct {
-	role string
-	router.Entry
-}
-
-// roles are the names of the pools.
-func roles() []string {
-	return []string{router.Prefill.String(), router.Decode.String(), router.Encode.String()}
-}
-
-// entries reads the lists of the pools.
-func entries(cfg router.Config) (all []placed, err error) {
-	for i, pool := range [][]string{cfg.Prefill, cfg.Decode, cfg.Encode} {
-		for _, text := range pool {
-			e, err := router.ParseEntry(text)
-			if err != nil {
-				return nil, fmt.Errorf("%s backend %q %w", roles()[i], e.URL, err)
-			}
-			e.URL = strings.TrimSuffix(e.URL, "/")
-			all = append(all, placed{roles()[i], e})
+// roleOf returns the role with that name.
+func roleOf(name string) (role router.Role, ok bool) {
+	for _, role := range router.Roles() {
+		if role.String() == name {
+			return role, true
 		}
 	}
-	return all, nil
+	return 0, false
 }
 
 // find returns the index of the URL, or −1.
-func find(all []placed, url string) int {
-	return slices.IndexFunc(all, func(p placed) bool { return p.URL == url })
+func find(all []router.Entry, url string) int {
+	return slices.IndexFunc(all, func(p router.Entry) bool { return p.URL == url })
 }
 
 // edited puts the edits on the entries. It returns those that say something, and the rest, which have no entry.
-func edited(all []placed, edits []Edit) (now []placed, kept, rest []Edit) {
+func edited(all []router.Entry, edits []Edit) (now []router.Entry, kept, rest []Edit) {
 	for _, e := range edits {
 		i := find(all, e.URL)
 		switch {
 		case e.Added && i < 0 && wholeOf(all, e.URL) < 0:
-			all = append(all, e.placed(placed{Entry: router.Entry{URL: e.URL, State: router.Ready}}))
+			all = append(all, e.on(router.Entry{URL: e.URL, State: router.Ready}))
 		case i < 0:
 			rest = append(rest, e)
 			continue
@@ -74,10 +58,10 @@ func edited(all []placed, edits []Edit) (now []placed, kept, rest []Edit) {
 				continue // the configuration says the same by now
 			}
 			if e.Role != "" { // it goes to the end of its new pool
-				moved := e.placed(all[i])
+				moved := e.on(all[i])
 				all = append(slices.Delete(all, i, i+1), moved)
 			} else {
-				all[i] = e.placed(all[i])
+				all[i] = e.on(all[i])
 			}
 		}
 		kept = append(kept, e)
@@ -86,9 +70,9 @@ func edited(all []placed, edits []Edit) (now []placed, kept, rest []Edit) {
 }
 
 // beside returns the edit without what the configuration says itself.
-func (e Edit) beside(p placed) Edit {
+func (e Edit) beside(p router.Entry) Edit {
 	e.Added = false
-	if e.Role == p.role {
+	if e.Role == p.Role.String() {
 		e.Role = ""
 	}
 	if e.State == p.State {
@@ -109,10 +93,10 @@ func (e Edit) beside(p placed) Edit {
 	return e
 }
 
-// placed returns p as the edit makes it.
-func (e Edit) placed(p placed) placed {
-	if e.Role != "" {
-		p.role = e.Role
+// on returns p as the edit makes it.
+func (e Edit) on(p router.Entry) router.Entry {
+	if role, ok := roleOf(e.Role); ok {
+		p.Role = role
 	}
 	if e.State != "" {
 		p.State = e.State
@@ -135,19 +119,9 @@ func (e Edit) placed(p placed) placed {
 	return p
 }
 
-// texts writes the list of a pool.
-func texts(all []placed, role string) (pool []string) {
-	for _, p := range all {
-		if p.role == role {
-			pool = append(pool, p.Entry.String())
-		}
-	}
-	return pool
-}
-
 // check says what is wrong with an edit, whatever the pools are.
 func (e Edit) check() error {
-	if e.Role != "" && !slices.Contains(roles(), e.Role) {
+	if _, ok := roleOf(e.Role); e.Role != "" && !ok {
 		return wrong("role: %q must be prefill, decode or encode", e.Role)
 	}
 	if e.State != "" && !slices.Contains(router.AdminStates(), e.State) {

@@ -41,19 +41,15 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 			return nil, err
 		}
 	}
-	p, err := apply(base, edits, nil)
-	if err != nil {
-		return nil, err
-	}
+	p := apply(base, edits, nil)
 	if len(p.now.Decode) == 0 && len(base.Decode) > 0 {
 		return nil, conflict("state_file: %q leaves no decode backend; move it away to start without run-time changes", file)
 	}
 	if err := s.fitting(p); err != nil {
 		return nil, conflict("state_file: the changes in %q do not fit the configuration: %v; correct one of them, or move the file away to start without run-time changes", file, err)
 	}
-	s.base, s.effect = base, p
-	s.ranks, err = ranksOf(p.now)
-	return s, err
+	s.base, s.effect, s.ranks = base, p, ranksOf(p.now)
+	return s, nil
 }
 
 // Keep writes the state file for the first time, without the edits that do not apply any more. It is
@@ -104,10 +100,7 @@ func (s *Set) Hold(held bool) {
 func (s *Set) Rebase(base router.Config, put func(router.Config) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, err := apply(base, s.edits, s.ranks)
-	if err != nil {
-		return err
-	}
+	next := apply(base, s.edits, s.ranks)
 	if len(next.now.Decode) == 0 && len(base.Decode) > 0 {
 		return conflict("the run-time changes leave no decode backend of the new configuration; undo them first")
 	}
@@ -155,14 +148,10 @@ func (s *Set) force(next effect, put func(router.Config) error) error {
 
 // enforce puts the pools in force, and with them what is known of ranks. Called under mu.
 func (s *Set) enforce(next effect, put func(router.Config) error) error {
-	ranks, err := ranksOf(next.now)
-	if err == nil {
-		err = put(next.now)
-	}
-	if err != nil {
+	if err := put(next.now); err != nil {
 		return err
 	}
-	s.effect, s.ranks = next, ranks
+	s.effect, s.ranks = next, ranksOf(next.now)
 	s.forget()
 	return nil
 }
@@ -184,9 +173,9 @@ func (s *Set) Add(e Edit) (string, error) {
 		return "", err
 	}
 	e.URL, e.Added = full, true
-	return full, s.change("backend added", e, func(all []placed) ([]Edit, error) {
+	return full, s.change("backend added", e, func(all []router.Entry) ([]Edit, error) {
 		if i := find(all, e.URL); i >= 0 {
-			return nil, conflict("%s is in the %s pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", e.URL, all[i].role)
+			return nil, conflict("%s is in the %s pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", e.URL, all[i].Role)
 		}
 		engine, rank := router.SplitRank(e.URL)
 		for _, p := range all {
@@ -195,7 +184,7 @@ func (s *Set) Add(e Edit) (string, error) {
 			case is == router.AutoRank:
 				return nil, conflict("%s is in the pools already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", p.URL)
 			case rank == router.AutoRank:
-				return nil, conflict("%s is in the %s pool already; remove it before %s is added", p.URL, p.role, e.URL)
+				return nil, conflict("%s is in the %s pool already; remove it before %s is added", p.URL, p.Role, e.URL)
 			}
 		}
 		return append(s.without(e.URL), e), nil
@@ -216,13 +205,13 @@ func (s *Set) Change(id string, e Edit) (string, error) {
 		return "", err
 	}
 	e.URL = full
-	return full, s.change("backend changed", e, func(all []placed) ([]Edit, error) {
+	return full, s.change("backend changed", e, func(all []router.Entry) ([]Edit, error) {
 		i := find(all, full)
 		if i < 0 {
 			return nil, unknown(full, all)
 		}
-		if encode := router.Encode.String(); e.Role != "" && e.Role != all[i].role && (e.Role == encode || all[i].role == encode) {
-			return nil, conflict("%s is a %s backend, and an engine is started for encode alone; remove it and add it again with role %s", full, all[i].role, e.Role)
+		if is := all[i].Role; e.Role != "" && e.Role != is.String() && (e.Role == router.Encode.String() || is == router.Encode) {
+			return nil, conflict("%s is a %s backend, and an engine is started for encode alone; remove it and add it again with role %s", full, is, e.Role)
 		}
 		edits := slices.Clone(s.edits)
 		if i = slices.IndexFunc(edits, func(o Edit) bool { return o.URL == full }); i < 0 {
@@ -264,12 +253,12 @@ func (s *Set) Remove(id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return full, s.change("backend removed", Edit{URL: full}, func(all []placed) ([]Edit, error) {
+	return full, s.change("backend removed", Edit{URL: full}, func(all []router.Entry) ([]Edit, error) {
 		if find(all, full) < 0 {
 			return nil, unknown(full, all)
 		}
 		edits := s.without(full)
-		if configured, _ := entries(s.base); find(configured, full) >= 0 {
+		if find(s.base.Entries(), full) >= 0 {
 			edits = append(edits, Edit{URL: full, Removed: true})
 		}
 		return edits, nil
@@ -282,7 +271,7 @@ func (s *Set) without(url string) []Edit {
 }
 
 // change puts new edits in force. edit gets the pools as they are.
-func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error)) error {
+func (s *Set) change(what string, e Edit, edit func(all []router.Entry) ([]Edit, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held {
@@ -292,10 +281,7 @@ func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error
 	if err != nil {
 		return err
 	}
-	next, err := apply(s.base, edits, s.ranks)
-	if err != nil {
-		return err
-	}
+	next := apply(s.base, edits, s.ranks)
 	if len(next.now.Decode) == 0 {
 		return conflict("%s is the last decode backend; add another one first", e.URL)
 	}
@@ -345,7 +331,7 @@ func named(url, id string) bool {
 }
 
 // unknown names the backend that id was probably meant for.
-func unknown(id string, all []placed) error {
+func unknown(id string, all []router.Entry) error {
 	text := "there is no backend " + router.ShowURL(id)
 	var names []string
 	for _, p := range all {

@@ -17,7 +17,7 @@ import (
 )
 
 func pools(prefill, decode string) router.Config {
-	return router.Config{Prefill: strings.Fields(prefill), Decode: strings.Fields(decode)}
+	return router.Config{Prefill: router.MustEntries(strings.Fields(prefill)...), Decode: router.MustEntries(strings.Fields(decode)...)}
 }
 
 // rig is a set whose pools are written down in place of being put in force.
@@ -31,8 +31,8 @@ type rig struct {
 
 // fits refuses pools that name the engine http://bad:1, with or without a rank.
 func fits(cfg router.Config) error {
-	for _, entry := range slices.Concat(cfg.Prefill, cfg.Decode) {
-		if strings.HasPrefix(entry, "http://bad:1") {
+	for _, e := range cfg.Entries() {
+		if strings.HasPrefix(e.URL, "http://bad:1") {
 			return errors.New("bad:1 has no place here")
 		}
 	}
@@ -64,7 +64,7 @@ func (r *rig) take(cfg router.Config) error {
 func (r *rig) expect(prefill, decode string) {
 	r.t.Helper()
 	now := r.Config()
-	if p, d := strings.Join(now.Prefill, ", "), strings.Join(now.Decode, ", "); p != prefill || d != decode {
+	if p, d := strings.Join(router.Texts(now.Prefill), ", "), strings.Join(router.Texts(now.Decode), ", "); p != prefill || d != decode {
 		r.t.Errorf("prefill %s; decode %s\nwant %s; %s", p, d, prefill, decode)
 	}
 	if n := len(r.put); n > 0 && (!slices.Equal(r.put[n-1].Prefill, now.Prefill) || !slices.Equal(r.put[n-1].Decode, now.Decode)) {
@@ -117,7 +117,7 @@ func TestReloadKeepsWhatStillApplies(t *testing.T) {
 	if log := r.log.String(); strings.Count(log, "is dropped") != 1 || !strings.Contains(log, "http://a:1 is not in the configuration any more") {
 		t.Errorf("the log says %s", log)
 	}
-	next.Decode = []string{"http://d:1"}
+	next.Decode = router.MustEntries("http://d:1")
 	next.Prefill = nil
 	r.must(r.Remove("e:1"))
 	if err := r.Rebase(next, r.take); err == nil || !strings.Contains(err.Error(), "no decode backend") {

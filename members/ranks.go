@@ -9,7 +9,7 @@ import (
 
 // expand puts the ranks of each engine that says itself how many it has in the place of its entry, and returns
 // the base URLs of these engines.
-func expand(all []placed, ranks map[string]int) (now []placed, found []string) {
+func expand(all []router.Entry, ranks map[string]int) (now []router.Entry, found []string) {
 	for _, p := range all {
 		engine, rank := router.SplitRank(p.URL)
 		if rank != router.AutoRank {
@@ -26,10 +26,9 @@ func expand(all []placed, ranks map[string]int) (now []placed, found []string) {
 
 // ranksOf counts the ranks of the engines in the pools, by their base URLs. So what is known of an engine stays
 // for as long as it is in the pools, also where it was written with its ranks before.
-func ranksOf(cfg router.Config) (map[string]int, error) {
-	all, err := entries(cfg)
+func ranksOf(cfg router.Config) map[string]int {
 	ranks := map[string]int{}
-	for _, p := range all {
+	for _, p := range cfg.Entries() {
 		switch engine, rank := router.SplitRank(p.URL); rank {
 		case router.AutoRank:
 		case router.NoRank:
@@ -38,7 +37,7 @@ func ranksOf(cfg router.Config) (map[string]int, error) {
 			ranks[engine] = max(ranks[engine], rank+1)
 		}
 	}
-	return ranks, err
+	return ranks
 }
 
 // Ranks takes in how many data-parallel ranks an engine says that it has. They are in the pools when it returns,
@@ -72,10 +71,7 @@ func (s *Set) Ranks(engine string, n int) (restarted bool, err error) {
 func (s *Set) putRanks(engine string, n int) error {
 	ranks := maps.Clone(s.ranks)
 	ranks[engine] = n
-	next, err := apply(s.base, s.edits, ranks)
-	if err != nil {
-		return err
-	}
+	next := apply(s.base, s.edits, ranks)
 	if err := s.fits(next.now); err != nil {
 		return conflict("the %d data-parallel ranks of %s do not fit: %v", n, engine, err)
 	}

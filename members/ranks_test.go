@@ -14,7 +14,7 @@ import (
 
 func (r *rig) expectDecode(what, want string) {
 	r.t.Helper()
-	if got := strings.Join(r.Config().Decode, ", "); got != want {
+	if got := strings.Join(router.Texts(r.Config().Decode), ", "); got != want {
 		r.t.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
@@ -30,7 +30,7 @@ func (r *rig) found(engine string, ranks int) {
 // changes.
 func TestRanksThatAnEngineSays(t *testing.T) {
 	r := newRig(t, pools("http://p:1", "http://d:1 http://e:1@auto"), "")
-	r.base.Decode[1] = "http://e:1@auto weight=2"
+	r.base.Decode[1].Weight = 2
 	if err := r.Rebase(r.base, r.take); err != nil {
 		t.Fatal(err)
 	}

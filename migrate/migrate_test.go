@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"xpyd/config"
+	pools "xpyd/router"
 )
 
 // load reads the YAML as xpyd would.
@@ -46,8 +47,8 @@ func TestDocumentedCommandLines(t *testing.T) {
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
 				c.Listen = "127.0.0.1:8090"
-				c.Router.Prefill = []string{"http://127.0.0.1:8081", "http://127.0.0.1:8082"}
-				c.Router.Decode = []string{"http://127.0.0.1:8083", "http://127.0.0.1:8084", "http://127.0.0.1:8085", "http://127.0.0.1:8086"}
+				c.Router.Prefill = pools.MustEntries("http://127.0.0.1:8081", "http://127.0.0.1:8082")
+				c.Router.Decode = pools.MustEntries("http://127.0.0.1:8083", "http://127.0.0.1:8084", "http://127.0.0.1:8085", "http://127.0.0.1:8086")
 				c.Router.PrefillPolicy, c.Router.DecodePolicy = "consistent_hash", "consistent_hash"
 				c.Router.Affinity.Headers = []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
 			}, []string{"intra-node-data-parallel-size"}},
@@ -57,15 +58,15 @@ func TestDocumentedCommandLines(t *testing.T) {
 			--prefill-policy cache_aware --decode-policy power_of_two`,
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
-				c.Router.Prefill = []string{"http://prefill-1:8000", "http://prefill-2:8000"}
-				c.Router.Decode = []string{"http://decode-1:8001", "http://decode-2:8001"}
+				c.Router.Prefill = pools.MustEntries("http://prefill-1:8000", "http://prefill-2:8000")
+				c.Router.Decode = pools.MustEntries("http://decode-1:8001", "http://decode-2:8001")
 				c.Router.DecodePolicy = "power_of_two"
 			}, nil},
 		{"vllm-router", "README.md", `--worker-urls http://localhost:8080 http://localhost:8081
 			--retry-max-retries 3 --retry-initial-backoff-ms 100 --retry-max-backoff-ms 10000 --retry-backoff-multiplier 2.0 --retry-jitter-factor 0.1`,
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080", "http://localhost:8081"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://localhost:8080", "http://localhost:8081"), "prefix"
 			}, []string{"retry-max-retries", "retry-initial-backoff-ms", "retry-max-backoff-ms", "retry-backoff-multiplier", "retry-jitter-factor"}},
 		{"vllm-router", "README.md", `--worker-urls http://localhost:8080 http://localhost:8081
 			--cb-failure-threshold 5 --cb-success-threshold 2 --cb-timeout-duration-secs 30 --cb-window-duration-secs 60
@@ -73,7 +74,7 @@ func TestDocumentedCommandLines(t *testing.T) {
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
 				c.Admin = "127.0.0.1:9000"
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080", "http://localhost:8081"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://localhost:8080", "http://localhost:8081"), "prefix"
 				c.Router.Health.EjectAfter, c.Router.Health.EjectFor = 5, 30*time.Second
 			}, []string{"cb-success-threshold", "cb-window-duration-secs", "prometheus-host"}},
 		{"vllm-router", "README.md: data parallel", `--worker-urls http://worker1:8000 http://worker2:8000 --policy consistent_hash --intra-node-data-parallel-size 8`,
@@ -82,7 +83,7 @@ func TestDocumentedCommandLines(t *testing.T) {
 				c.Router.Decode, c.Router.DecodePolicy = nil, "consistent_hash"
 				for _, worker := range []string{"http://worker1:8000@", "http://worker2:8000@"} {
 					for rank := range 8 {
-						c.Router.Decode = append(c.Router.Decode, worker+strconv.Itoa(rank))
+						c.Router.Decode = append(c.Router.Decode, pools.MustEntries(worker+strconv.Itoa(rank))...)
 					}
 				}
 				c.Router.Affinity.Headers = []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
@@ -93,51 +94,51 @@ func TestDocumentedCommandLines(t *testing.T) {
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
 				c.Listen, c.Connector = "127.0.0.1:8090", "mooncake"
-				c.Router.Prefill = []string{"http://127.0.0.1:8081", "http://127.0.0.1:8082 bootstrap=9000"}
-				c.Router.Decode = []string{"http://127.0.0.1:8083", "http://127.0.0.1:8084"}
+				c.Router.Prefill = pools.MustEntries("http://127.0.0.1:8081", "http://127.0.0.1:8082 bootstrap=9000")
+				c.Router.Decode = pools.MustEntries("http://127.0.0.1:8083", "http://127.0.0.1:8084")
 				c.Router.PrefillPolicy, c.Router.DecodePolicy = "consistent_hash", "consistent_hash"
 				c.Router.Affinity.Headers = []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
 			}, []string{"intra-node-data-parallel-size"}},
 		{"vllm-router", "README.md: request ids", `--worker-urls http://localhost:8080 --request-id-headers x-trace-id x-request-id`,
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://localhost:8080"), "prefix"
 			}, []string{"request-id-headers"}},
 		{"vllm-router", "docs/cli_reference.md: the tables", `--worker-urls http://worker:8000 --cors-allowed-origins https://example.com
 			--enable-trace --otlp-traces-endpoint collector:4317 --otel-sampling-ratio 0.1 --otel-excluded-paths /health
 			--wasm-middleware m.wasm --wasm-middleware-sha256 00 --wasm-middleware-route /v1/completions --history-backend none --profile --runtime vllm`,
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker:8000"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://worker:8000"), "prefix"
 				c.CORS.Origins = []string{"https://example.com"}
 				c.Tracing.Endpoint, c.Tracing.Sample = "http://collector:4317", 0.1
 			}, []string{"otel-excluded-paths", "wasm-middleware", "wasm-middleware-sha256", "wasm-middleware-route", "history-backend", "profile", "runtime"}},
 		{"sglang-router", "sgl-model-gateway/README.md: regular", `--worker-urls http://worker1:8000 http://worker2:8000 --policy cache_aware`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000", "http://worker2:8000"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://worker1:8000", "http://worker2:8000"), "prefix"
 			}, nil},
 		{"sglang-router", "sgl-model-gateway/README.md: OpenAI", `--backend openai --worker-urls https://api.openai.com --history-backend memory`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"https://api.openai.com:443"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("https://api.openai.com:443"), "prefix"
 			}, []string{"backend", "history-backend"}},
 		{"sglang-router", "sgl-model-gateway/README.md: MCP", `--mcp-config-path /path/to/mcp-config.yaml --worker-urls http://worker1:8000`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://worker1:8000"), "prefix"
 			}, []string{"mcp-config-path"}},
 		{"sglang-router", "sgl-model-gateway/README.md: mini", `--mini-lb --pd-disaggregation --prefill http://localhost:30001 --decode http://localhost:30011`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
 				c.Connector = "sglang"
-				c.Router.Prefill, c.Router.Decode = []string{"http://localhost:30001"}, []string{"http://localhost:30011"}
+				c.Router.Prefill, c.Router.Decode = pools.MustEntries("http://localhost:30001"), pools.MustEntries("http://localhost:30011")
 				c.Router.DecodePolicy = "prefix"
 			}, []string{"mini-lb"}},
 		{"sglang-router", "sgl-model-gateway/README.md: traces", `--worker-urls http://worker1:8000 --enable-trace --otlp-traces-endpoint 10.0.0.9:4317`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://worker1:8000"), "prefix"
 				c.Tracing.Endpoint = "http://10.0.0.9:4317"
 			}, nil},
 		{"sglang-router", "sgl-model-gateway/README.md: PD", `--pd-disaggregation
@@ -146,14 +147,14 @@ func TestDocumentedCommandLines(t *testing.T) {
 			func(c *config.Config) {
 				gatewayDefaults(c)
 				c.Connector = "sglang"
-				c.Router.Prefill = []string{"http://prefill1:30001 bootstrap=9001", "http://prefill2:30002"}
-				c.Router.Decode = []string{"http://decode1:30011", "http://decode2:30012"}
+				c.Router.Prefill = pools.MustEntries("http://prefill1:30001 bootstrap=9001", "http://prefill2:30002")
+				c.Router.Decode = pools.MustEntries("http://decode1:30011", "http://decode2:30012")
 				c.Router.DecodePolicy = "power_of_two"
 			}, []string{"policy"}},
 		{"sglang-router", "sgl-model-gateway/README.md", `--api-key "shared-api-key" --worker-urls http://worker1:8000 http://worker2:8000`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000", "http://worker2:8000"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://worker1:8000", "http://worker2:8000"), "prefix"
 				c.APIKeys, c.BackendAPIKey = []string{"shared-api-key"}, "shared-api-key"
 			}, nil},
 		{"smg", "model_gateway/src/main.rs", `launch --pd-disaggregation
@@ -162,71 +163,71 @@ func TestDocumentedCommandLines(t *testing.T) {
 			func(c *config.Config) {
 				gatewayDefaults(c)
 				c.Connector = "sglang"
-				c.Router.Prefill = []string{"http://127.0.0.1:30001 bootstrap=9001", "http://127.0.0.2:30002"}
-				c.Router.Decode = []string{"http://127.0.0.3:30003", "http://127.0.0.4:30004"}
+				c.Router.Prefill = pools.MustEntries("http://127.0.0.1:30001 bootstrap=9001", "http://127.0.0.2:30002")
+				c.Router.Decode = pools.MustEntries("http://127.0.0.3:30003", "http://127.0.0.4:30004")
 				c.Router.DecodePolicy = "power_of_two"
 			}, nil},
 		{"smg", "README.md: several", `launch --worker-urls http://gpu1:8000 http://gpu2:8000 --policy cache_aware`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://gpu1:8000", "http://gpu2:8000"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://gpu1:8000", "http://gpu2:8000"), "prefix"
 			}, nil},
 		{"smg", "README.md", `launch --worker-urls http://gpu1:8000 --enable-mesh --mesh-advertise-host 10.0.0.1 --mesh-peer-urls 10.0.0.2:39527`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://gpu1:8000"}, "prefix"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://gpu1:8000"), "prefix"
 			}, []string{"enable-mesh", "mesh-advertise-host", "mesh-peer-urls"}},
 		{"toy", "tests/v1/kv_connector/nixl_integration/run_accuracy_test.sh",
 			`--port 8192 --prefiller-hosts localhost localhost --prefiller-ports 8100 8101 --decoder-hosts localhost localhost --decoder-ports 8200 8201`,
 			func(c *config.Config) {
 				c.Listen = "127.0.0.1:8192"
-				c.Router.Prefill = []string{"http://localhost:8100", "http://localhost:8101"}
-				c.Router.Decode = []string{"http://localhost:8200", "http://localhost:8201"}
+				c.Router.Prefill = pools.MustEntries("http://localhost:8100", "http://localhost:8101")
+				c.Router.Decode = pools.MustEntries("http://localhost:8200", "http://localhost:8201")
 				c.Router.PrefillPolicy, c.Router.DecodePolicy = "round_robin", "round_robin"
 			}, nil},
 		{"epd-proxy", "disagg_1e1p1d_example.sh", `--host 0.0.0.0 --port 1889 --encode-servers-urls http://localhost:19534 --prefill-servers-urls http://localhost:19535 --decode-servers-urls http://localhost:19536`,
 			func(c *config.Config) {
 				c.Listen = "0.0.0.0:1889"
-				c.Router.Encode, c.Router.Prefill, c.Router.Decode = []string{"http://localhost:19534"}, []string{"http://localhost:19535"}, []string{"http://localhost:19536"}
+				c.Router.Encode, c.Router.Prefill, c.Router.Decode = pools.MustEntries("http://localhost:19534"), pools.MustEntries("http://localhost:19535"), pools.MustEntries("http://localhost:19536")
 				c.Router.PrefillPolicy, c.Router.DecodePolicy = "random", "random"
 			}, nil},
 		{"epd-proxy", "disagg_1e1pd_example.sh", `--encode-servers-urls http://e:1,http://f:2 --prefill-servers-urls disable --decode-servers-urls http://localhost:3 --ec-consumer-zmq-addrs tcp://h:1`,
 			func(c *config.Config) {
 				c.Listen = "0.0.0.0:8000"
-				c.Router.Encode, c.Router.Decode = []string{"http://e:1", "http://f:2"}, []string{"http://localhost:3"}
+				c.Router.Encode, c.Router.Decode = pools.MustEntries("http://e:1", "http://f:2"), pools.MustEntries("http://localhost:3")
 				c.Router.PrefillPolicy, c.Router.DecodePolicy = "random", "random"
 			}, []string{"ec-consumer-zmq-addrs"}},
 		{"llm-d-sidecar", "deploy: epd", `--port=8000 --ec-connector=ec-example --enable-tls=encoder --secure-proxy=false`,
 			func(c *config.Config) {
 				c.Listen = ":8000"
-				c.Router.Decode = []string{"http://localhost:8200"}
+				c.Router.Decode = pools.MustEntries("http://localhost:8200")
 			}, []string{"ec-connector", "enable-tls"}},
 		{"llm-d-sidecar", "deploy/components/vllm-decode/deployment.yaml", `--port=8000 --vllm-port=8200 --secure-proxy=false --data-parallel-size=1`,
 			func(c *config.Config) {
 				c.Listen = ":8000"
-				c.Router.Decode = []string{"http://localhost:8200"}
+				c.Router.Decode = pools.MustEntries("http://localhost:8200")
 			}, []string{"data-parallel-size"}},
 		{"llm-d-sidecar", "deploy/environments/dev/p-d/patch-decode.yaml", `--port=8000 --kv-connector=mooncake --mooncake-bootstrap-port=8000 --secure-proxy=false --data-parallel-size=1`,
 			func(c *config.Config) {
 				c.Listen, c.Connector = ":8000", "mooncake"
-				c.Router.Decode = []string{"http://localhost:8200"}
+				c.Router.Decode = pools.MustEntries("http://localhost:8200")
 			}, []string{"data-parallel-size", "mooncake-bootstrap-port"}},
 		{"llm-d-sidecar", "docs: offloading", `--port=8000 --kv-connector=offloading --p2p-connector-port=5711 --enable-p2p-pull --secure-proxy=false`,
 			func(c *config.Config) {
 				c.Listen, c.Connector = ":8000", "offloading-p2p"
-				c.Router.Decode = []string{"http://localhost:8200"}
+				c.Router.Decode = pools.MustEntries("http://localhost:8200")
 			}, []string{"enable-p2p-pull", "p2p-connector-port"}},
 		{"llm-d-sidecar", "test/sidecar/config/base/pod-qwen.yaml", `--port=8000 --model-server-port=8001 --secure-serving=false`,
 			func(c *config.Config) {
 				c.Listen = ":8000"
-				c.Router.Decode = []string{"http://localhost:8001"}
+				c.Router.Decode = pools.MustEntries("http://localhost:8001")
 			}, nil},
 		{"production-stack", "src/vllm_router/perf-test.sh", `--port 8000 --service-discovery static
 			--static-backends "http://localhost:9004,http://localhost:9001" --static-models "fake_model_name,fake_model_name"
 			--engine-stats-interval 10 --log-stats --routing-logic session --session-key "x-user-id"`,
 			func(c *config.Config) {
 				c.Listen = "0.0.0.0:8000"
-				c.Router.Decode = []string{"http://localhost:9004", "http://localhost:9001"}
+				c.Router.Decode = pools.MustEntries("http://localhost:9004", "http://localhost:9001")
 				c.Router.DecodePolicy, c.Router.Affinity.Headers = "least_request", []string{"x-user-id"}
 				c.Router.Routing.Poll = 10 * time.Second
 			}, []string{"static-models", "log-stats"}},
@@ -235,7 +236,7 @@ func TestDocumentedCommandLines(t *testing.T) {
 			--engine-stats-interval 10 --request-stats-window 10 --static-backend-health-checks --otel-endpoint localhost:4317 --otel-service-name r --otel-secure`,
 			func(c *config.Config) {
 				c.Listen, c.Log.Level = "0.0.0.0:8000", "debug"
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8002"}, "round_robin"
+				c.Router.Decode, c.Router.DecodePolicy = pools.MustEntries("http://localhost:8002"), "round_robin"
 				c.Router.Routing.Poll = 10 * time.Second
 				c.Tracing.Endpoint = "https://localhost:4317"
 			}, []string{"static-models", "static-model-types", "log-stats", "request-stats-window", "static-backend-health-checks", "otel-service-name"}},
@@ -247,7 +248,7 @@ func TestDocumentedCommandLines(t *testing.T) {
 			--routing-logic disaggregated_prefill`,
 			func(c *config.Config) {
 				c.Listen = "0.0.0.0:8000"
-				c.Router.Prefill, c.Router.Decode = []string{"http://localhost:8100"}, []string{"http://localhost:8200"}
+				c.Router.Prefill, c.Router.Decode = pools.MustEntries("http://localhost:8100"), pools.MustEntries("http://localhost:8200")
 				c.Router.Routing.Poll = 10 * time.Second
 			}, []string{"routing-logic", "static-models", "static-model-types", "request-stats-window", "log-stats", "log-stats-interval"}},
 		{"production-stack", "src/vllm_router/README.md", `--port 8000 --service-discovery static
@@ -256,7 +257,7 @@ func TestDocumentedCommandLines(t *testing.T) {
 			--static-model-types "chat,chat,chat" --static-backend-health-checks --engine-stats-interval 10 --log-stats --routing-logic roundrobin`,
 			func(c *config.Config) {
 				c.Listen = "0.0.0.0:8000"
-				c.Router.Decode = []string{"http://localhost:9001", "http://localhost:9002", "http://localhost:9003"}
+				c.Router.Decode = pools.MustEntries("http://localhost:9001", "http://localhost:9002", "http://localhost:9003")
 				c.Router.DecodePolicy = "round_robin"
 				c.Router.Routing.Poll = 10 * time.Second
 			}, []string{"static-models", "static-aliases", "static-model-types", "static-backend-health-checks", "log-stats"}},
@@ -428,7 +429,7 @@ func TestSingleFlags(t *testing.T) {
 		{"sglang-router", "--enable-trace", func(c *config.Config) bool { return c.Tracing.Endpoint == "http://localhost:4317" }},
 		{"smg", "--otlp-traces-endpoint c:4317", func(c *config.Config) bool { return c.Tracing.Endpoint == "" }},
 		{"smg", "--pd-disaggregation --prefill http://p:1 9001 --prefill http://q:1 none --decode http://d:1 --backend sglang", func(c *config.Config) bool {
-			return c.Connector == "sglang" && slices.Equal(c.Router.Prefill, []string{"http://p:1 bootstrap=9001", "http://q:1"})
+			return c.Connector == "sglang" && slices.Equal(c.Router.Prefill, pools.MustEntries("http://p:1 bootstrap=9001", "http://q:1"))
 		}},
 		{"sglang-router", "--shutdown-grace-period-secs 20", func(c *config.Config) bool { return c.Timeouts.Drain == 20*time.Second }},
 		{"sglang-router", "--max-concurrent-requests -1", func(c *config.Config) bool { return true }},
@@ -440,7 +441,7 @@ func TestSingleFlags(t *testing.T) {
 		}},
 		{"smg", "--prefill-selector a=b c=d", func(c *config.Config) bool { return true }},
 		{"llm-d-sidecar", "--model-server-port=8300 --kv-connector=nixlv2 --metrics-port=9095 --zap-devel", func(c *config.Config) bool {
-			return c.Router.Decode[0] == "http://localhost:8300" && c.Admin == "127.0.0.1:9095"
+			return c.Router.Decode[0].URL == "http://localhost:8300" && c.Admin == "127.0.0.1:9095"
 		}},
 		{"production-stack", "--routing-logic session --session-key x-user-id --log-format text --log-level trace", func(c *config.Config) bool {
 			return slices.Equal(c.Router.Affinity.Headers, []string{"x-user-id"}) && c.Log == config.Log{Level: "debug", Format: "console", Flush: c.Log.Flush}

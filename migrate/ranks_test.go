@@ -3,6 +3,8 @@ package migrate
 import (
 	"strings"
 	"testing"
+
+	pools "xpyd/router"
 )
 
 // Flags of other routers that make them pick data-parallel ranks say how xpyd does it, and the pools that
@@ -30,7 +32,7 @@ func TestFlagsOfRanksNameThePools(t *testing.T) {
 			t.Fatalf("%s: %v", line, err)
 		}
 		c, err := load(t, text)
-		if err != nil || strings.Join(c.Router.Decode, ",") != want || len(c.Router.Prefill) > 0 && c.Router.Prefill[0] != "http://p:8000@auto" || !strings.Contains(string(text), "--dp-aware") {
+		if err != nil || strings.Join(pools.Texts(c.Router.Decode), ",") != want || len(c.Router.Prefill) > 0 && c.Router.Prefill[0].URL != "http://p:8000@auto" || !strings.Contains(string(text), "--dp-aware") {
 			t.Errorf("%s: %v\n%s", line, err, text)
 		}
 	}

@@ -13,7 +13,7 @@ func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 	var pools router.Config
 	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) {
 		c.PrefillPolicy, c.DecodePolicy = "prefix", "power_of_two"
-		c.Decode[0] += " weight=2.5"
+		c.Decode[0].Weight = 2.5
 		c.PD = router.PD{Mode: router.PDAuto, ThresholdTokens: 7, StallWeight: 4}
 		pools = *c
 	}})
@@ -59,7 +59,7 @@ func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 	}
 	expect("prefix 1 0", "power_of_two 2.5 0", "power_of_two 1 0")
 	pools.DecodePolicy, pools.PD.Mode = "random", router.PDNever
-	pools.Decode = []string{r.decode[1].URL() + " gpus=3", r.decode[0].URL()}
+	pools.Decode = router.MustEntries(r.decode[1].URL()+" gpus=3", r.decode[0].URL())
 	if err := r.server.Reload(pools); err != nil {
 		t.Fatal(err)
 	}

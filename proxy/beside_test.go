@@ -113,7 +113,7 @@ func TestDecodeThatWaitsForAPrefillThatHasLeftMoves(t *testing.T) {
 			got := r.start(c)
 			r.reached(b)
 			p := r.answeredPrefill()
-			pools.Prefill = slices.DeleteFunc(slices.Clone(pools.Prefill), func(entry string) bool { return strings.HasPrefix(entry, p.URL()) })
+			pools.Prefill = slices.DeleteFunc(slices.Clone(pools.Prefill), func(e router.Entry) bool { return e.URL == p.URL() })
 			if err := r.server.Reload(pools); err != nil {
 				t.Fatal(err)
 			}

@@ -139,7 +139,7 @@ func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
 	r := newRig(t, rigOptions{dialect: newPushDialect(), decode: 2, router: func(c *router.Config) {
 		inTurn(c)
 		p.asPrefill(c)
-		c.Decode = []string{one.server.URL, other.server.URL}
+		c.Decode = router.MustEntries(one.server.URL, other.server.URL)
 		c.PrefillMaxInFlight, c.DecodeMaxInFlight, c.Queue.Wait = 1, 1, time.Minute
 	}})
 	t.Cleanup(goOn)
@@ -196,7 +196,7 @@ func TestConcurrentPrefillIsKeptWhereAnotherDecodeIsFree(t *testing.T) {
 	r := newRig(t, rigOptions{dialect: newPushDialect(), decode: 4, router: func(c *router.Config) {
 		inTurn(c)
 		p.asPrefill(c)
-		c.Decode = decodes
+		c.Decode = router.MustEntries(decodes...)
 		c.PrefillMaxInFlight, c.DecodeMaxInFlight, c.Queue.Wait = 1, 1, time.Minute
 	}})
 	t.Cleanup(goOn)
@@ -362,7 +362,7 @@ func TestConcurrentCachedTokensArePrefills(t *testing.T) {
 	dialect, _ := kvparams.Lookup("offloading-p2p") // its legs start together, and nothing is asked before them
 	r = newRig(t, rigOptions{dialect: dialect, router: func(c *router.Config) {
 		p.asPrefill(c)
-		c.Decode = []string{d.server.URL}
+		c.Decode = router.MustEntries(d.server.URL)
 	}})
 	for i, c := range forms(prompt, 1)[:2] {
 		if c.stream {

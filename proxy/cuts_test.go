@@ -45,7 +45,7 @@ func muteBackend(t *testing.T) (u *upstream.Client, seen chan bool) {
 // issuedHandoff has a handle that was given just now.
 func issuedHandoff(kv handoff.KV) handoff.Handoff {
 	pools := router.DefaultConfig()
-	pools.Prefill, pools.Decode = []string{"http://127.0.0.1:1"}, []string{"http://127.0.0.1:2"}
+	pools.Prefill, pools.Decode = router.MustEntries("http://127.0.0.1:1"), router.MustEntries("http://127.0.0.1:2")
 	rt, err := router.New(pools, 1, time.Now)
 	if err != nil {
 		panic(err)

@@ -103,7 +103,7 @@ func TestRetryAfterBeyondTheQueueIsTheClients(t *testing.T) {
 
 func TestAnotherBackendNeedNotWaitForRetryAfter(t *testing.T) {
 	d, second := busyOnce(t, "60")
-	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) { c.Decode[1] = d.server.URL }})
+	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) { c.Decode[1].URL = d.server.URL }})
 	c := forms(prompt, 3)[0]
 	started := time.Now()
 	for range 6 { // the rotation would ask the busy one three times

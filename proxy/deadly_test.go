@@ -147,7 +147,7 @@ func TestDeadlyTokenizeEndsAfterTwoEngines(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: -1, decode: 6, router: func(c *router.Config) {
 		inTurn(c)
 		for i := range c.Decode {
-			c.Decode[i] = mortal(t, died)
+			c.Decode[i].URL = mortal(t, died)
 		}
 	}})
 	r.server.StopChecks()

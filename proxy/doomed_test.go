@@ -68,9 +68,9 @@ func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
 				patient := func(r *rig) { r.server.WaitForSuspects() }
 				r := newRig(t, rigOptions{prefill: pools[0], decode: pools[1], before: patient, router: func(c *router.Config) {
 					inTurn(c)
-					for _, pool := range [][]string{c.Prefill, c.Decode} {
+					for _, pool := range [][]router.Entry{c.Prefill, c.Decode} {
 						for i := range pool {
-							pool[i] = doomed(t, pool[i], &died, last)
+							pool[i].URL = doomed(t, pool[i].URL, &died, last)
 						}
 					}
 				}})
@@ -94,7 +94,7 @@ func TestDeadEnginesMakeNoOtherRequestDeadly(t *testing.T) {
 		inTurn(c)
 		c.Health.Fall = 1000 // requests go on to meet the dead ones
 		for i := range c.Prefill {
-			c.Prefill[i] = doomed(t, c.Prefill[i], &died, lastWords["500"])
+			c.Prefill[i].URL = doomed(t, c.Prefill[i].URL, &died, lastWords["500"])
 		}
 	}})
 	if a := r.call(forms("deadly "+prompt, 4)[0]); a.status != 502 || died.Load() != 2 {

@@ -69,9 +69,9 @@ func TestEarlyAnswerToALargeBody(t *testing.T) {
 				router: func(c *router.Config) {
 					url := hasty(t, answer)
 					if leg == "prefill" {
-						c.Prefill = []string{url}
+						c.Prefill = router.MustEntries(url)
 					} else {
-						c.Decode = []string{url}
+						c.Decode = router.MustEntries(url)
 					}
 				},
 			})

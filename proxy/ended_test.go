@@ -50,7 +50,7 @@ func TestPrefillThatEndsTheTextSendsNoBlocks(t *testing.T) {
 				_, _ = io.WriteString(w, ended)
 			})
 			r := newRig(t, rigOptions{dialect: dialect, router: func(c *router.Config) {
-				c.Prefill = []string{p.server.URL + " bootstrap=" + bootstrap.URL[strings.LastIndexByte(bootstrap.URL, ':')+1:]}
+				c.Prefill = router.MustEntries(p.server.URL + " bootstrap=" + bootstrap.URL[strings.LastIndexByte(bootstrap.URL, ':')+1:])
 				d.asDecode(c)
 			}})
 			a := r.post(path, endedBody)
@@ -100,10 +100,11 @@ func TestPrefillThatEndsTheTextTakesOfTheShare(t *testing.T) {
 				_, _ = io.WriteString(w, ended)
 			})
 			r := newRig(t, rigOptions{dialect: dialect, config: func(c *proxy.Config) { c.DecodeOnly.MaxShare = 0 }, router: func(c *router.Config) {
-				c.Prefill = []string{p.server.URL}
+				entry := p.server.URL
 				if name == "mooncake" {
-					c.Prefill[0] += " bootstrap=" + bootstrap.URL[strings.LastIndexByte(bootstrap.URL, ':')+1:]
+					entry += " bootstrap=" + bootstrap.URL[strings.LastIndexByte(bootstrap.URL, ':')+1:]
 				}
+				c.Prefill = router.MustEntries(entry)
 				d.asDecode(c)
 			}})
 			if a := r.post("/v1/messages", endedBody); a.status != 503 || !strings.Contains(a.body, "max_share") {
@@ -133,7 +134,7 @@ func TestPrefillThatEndsTheTextIsNotEjected(t *testing.T) {
 			}
 			p, other, d := newStub(t, engine), newStub(t, engine), newStub(t, engine)
 			r := newRig(t, rigOptions{prefill: 2, dialect: dialect, router: func(c *router.Config) {
-				c.Prefill = []string{p.server.URL, other.server.URL}
+				c.Prefill = router.MustEntries(p.server.URL, other.server.URL)
 				d.asDecode(c)
 				c.Health.EjectAfter = 2
 			}})

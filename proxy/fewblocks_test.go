@@ -135,7 +135,7 @@ func TestShortHandleOfAPrefillWithoutMetrics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, rigOptions{decode: 3, router: func(c *router.Config) {
 				inTurn(c)
-				c.Routing.Poll, c.Prefill[0] = tt.poll, mute(t, c.Prefill[0])
+				c.Routing.Poll, c.Prefill[0].URL = tt.poll, mute(t, c.Prefill[0].URL)
 			}})
 			if tt.poll > 0 {
 				r.await("aware of the blocks' size", func() bool { return strings.Count(r.adminText("/backends"), `"block_size": 16`) == 3 })

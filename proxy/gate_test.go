@@ -394,7 +394,7 @@ func startGateBackend(t *testing.T) *gateBackend {
 func startGateProxy(t *testing.T, cfg Config, backend string) string {
 	t.Helper()
 	pools := router.DefaultConfig()
-	pools.Decode = []string{backend}
+	pools.Decode = router.MustEntries(backend)
 	rt, err := router.New(pools, 1, time.Now)
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func TestRetryAfterDoesNotBlindTheProber(t *testing.T) {
 	go func() { _ = srv.Serve(ln) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
-		c.Decode = append(c.Decode, "http://"+ln.Addr().String())
+		c.Decode = append(c.Decode, router.MustEntries("http://"+ln.Addr().String())...)
 	}})
 	<-asked
 	healthy.Store(true)
@@ -117,7 +117,7 @@ func TestModelsDoesNotSleepForRetryAfter(t *testing.T) {
 	go func() { _ = srv.Serve(ln) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
-		c.Decode = append([]string{"http://" + ln.Addr().String()}, c.Decode...)
+		c.Decode = append(router.MustEntries("http://"+ln.Addr().String()), c.Decode...)
 	}})
 	r.client.Timeout = 2 * patience
 	if a := r.send("GET", "/v1/models", ""); a.err != nil {
@@ -161,7 +161,7 @@ func TestLargeUnframedAnswerIsRefused(t *testing.T) {
 	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"choices":[{"text":"`+strings.Repeat("x", 40000))
 	r := newRig(t, rigOptions{prefill: -1,
 		config: func(c *proxy.Config) { c.Limits.Answer = 8 << 10 },
-		router: func(c *router.Config) { c.Decode = []string{url} }})
+		router: func(c *router.Config) { c.Decode = router.MustEntries(url) }})
 	a := r.call(forms("hello", 4)[0])
 	if a.err == nil && a.status == 200 {
 		t.Fatalf("a cut answer of %d bytes ended cleanly", len(a.body))
@@ -252,7 +252,7 @@ func TestSlowButSteadyReaderIsServed(t *testing.T) {
 	url := rawDecode(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 	r := newRig(t, rigOptions{prefill: -1,
 		config: func(c *proxy.Config) { c.Timeouts.WriteStall = 2500 * time.Millisecond },
-		router: func(c *router.Config) { c.Decode = []string{url} }})
+		router: func(c *router.Config) { c.Decode = router.MustEntries(url) }})
 	conn := r.dialRaw()
 	_ = conn.SetReadBuffer(64 << 10)
 	_, _ = io.WriteString(conn, raw(forms("hello", 4)[0], "slow"))
@@ -271,7 +271,7 @@ func TestSlowButSteadyReaderIsServed(t *testing.T) {
 // what an engine says in a 500 stays out of the answer on the other routes too.
 func TestOtherRoutesHideA500(t *testing.T) {
 	url := rawDecode(t, "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 20\r\n\r\nhost 10.0.0.7 secret")
-	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(url) }})
 	if a := r.post("/tokenize", `{"prompt":"x"}`); strings.Contains(a.body, "10.0.0.7") {
 		t.Fatalf("%d %s", a.status, a.body)
 	}

@@ -90,8 +90,8 @@ func TestHeadersThatPassOnce(t *testing.T) {
 func TestHeadersPassWithWhatIsRelayed(t *testing.T) {
 	var d *targets
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
-		d = newTargets(t, c.Decode[0])
-		c.Decode = []string{d.server.URL}
+		d = newTargets(t, c.Decode[0].URL)
+		c.Decode = router.MustEntries(d.server.URL)
 	}})
 	if a := r.post("/tokenize", `{"model":"sim","prompt":"x"}`, "X-Session-ID", "a", "X-Data-Parallel-Rank", "1"); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)

@@ -22,7 +22,7 @@ func longAnswer(size int) string {
 // answering makes a decode engine that gives each request the same answer the only one.
 func answering(t *testing.T, body string) func(c *router.Config) {
 	url := rawDecode(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
-	return func(c *router.Config) { c.Decode = []string{url} }
+	return func(c *router.Config) { c.Decode = router.MustEntries(url) }
 }
 
 // lazy sends a request and reads only that its answer has begun.
@@ -145,7 +145,7 @@ func TestAnswerWithoutALengthBeyondTheBudget(t *testing.T) {
 		_ = conn.Close()
 	})
 	r := newRig(t, rigOptions{prefill: -1, config: func(c *proxy.Config) { c.Limits.AnswerBudget = 1 << 10 },
-		router: func(c *router.Config) { c.Decode = []string{d.server.URL} }})
+		router: func(c *router.Config) { c.Decode = router.MustEntries(d.server.URL) }})
 	if a := r.call(forms("hello", 4)[0]); a.status != 503 || a.code() != "overloaded" || a.header.Get("Retry-After") == "" {
 		t.Errorf("%d %.200s", a.status, a.body)
 	}
@@ -163,8 +163,8 @@ func TestEngineIsNotDrainedInsideAnAnswer(t *testing.T) {
 	var pools router.Config
 	r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { d(c); pools = *c }})
 	in := r.lazy("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"prompt":"x"}`)
-	url := pools.Decode[0]
-	pools.Decode = []string{url + " state=drain"}
+	url := pools.Decode[0].URL
+	pools.Decode = router.MustEntries(url + " state=drain")
 	if err := r.server.Reload(pools); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestEngineIsNotDrainedInsideAnAnswer(t *testing.T) {
 // An engine that breaks off inside large answers fails, also on a route whose answers hold no slot of it.
 func TestEngineThatBreaksOffInsideLargeAnswersIsEjected(t *testing.T) {
 	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"+longAnswer(2<<20))
-	r := newRig(t, rigOptions{prefill: -1, decode: 2, config: smallAnswers, router: func(c *router.Config) { inTurn(c); c.Decode[1] = url }})
+	r := newRig(t, rigOptions{prefill: -1, decode: 2, config: smallAnswers, router: func(c *router.Config) { inTurn(c); c.Decode[1].URL = url }})
 	ejected := func() bool { return r.metric(`xpyd_backend_ejections_total{backend="`+url) == 1 }
 	r.until(ejected, func(int) { r.post("/tokenize", `{"prompt":"x"}`) })
 	if n := r.metric(`xpyd_relayed_requests_total{outcome="broken",route="/tokenize"}`); n == 0 {
@@ -205,7 +205,7 @@ func TestLargeRefusals(t *testing.T) {
 	for _, path := range []string{"/v1/completions", "/tokenize"} {
 		for _, budget := range []int64{1 << 10, 8 << 20} {
 			t.Run(fmt.Sprint(path, budget), func(t *testing.T) {
-				r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} },
+				r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(url) },
 					config: func(c *proxy.Config) { c.Limits.AnswerBudget = budget }})
 				a := r.post(path, forms("hello", 4)[0].body(), "X-Request-Id", "refused")
 				if a.status != 400 || a.header.Get("X-Request-Id") != "refused" || a.header.Get("Content-Type") != "application/json" {

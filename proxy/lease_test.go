@@ -173,7 +173,7 @@ func TestRemovedPrefillThatFreezesIsNoticed(t *testing.T) {
 		p, stays = stays, p
 	}
 	t.Cleanup(p.Thaw)
-	pools.Prefill = []string{stays.URL()}
+	pools.Prefill = router.MustEntries(stays.URL())
 	if err := r.server.Reload(pools); err != nil {
 		t.Fatal(err)
 	}

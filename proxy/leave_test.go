@@ -392,7 +392,7 @@ func TestTheEndComesBeforeServe(t *testing.T) {
 func quietServer(t *testing.T) *proxy.Server {
 	t.Helper()
 	pools := router.DefaultConfig()
-	pools.Decode = []string{"http://127.0.0.1:1"}
+	pools.Decode = router.MustEntries("http://127.0.0.1:1")
 	rt, err := router.New(pools, 1, time.Now)
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestLoopbackIsRewrittenInItsPlace(t *testing.T) {
 	r := newRig(t, rigOptions{
 		router: func(c *router.Config) {
 			p.asPrefill(c)
-			c.Decode = []string{strings.Replace(d.server.URL, "127.0.0.1", "localhost", 1)} // another host, as far as names tell
+			c.Decode = router.MustEntries(strings.Replace(d.server.URL, "127.0.0.1", "localhost", 1)) // another host, as far as names tell
 		},
 		config: func(c *proxy.Config) { c.KV.RewriteLoopback = true },
 	})
@@ -57,8 +57,10 @@ func TestLoopbackOfAnEncoder(t *testing.T) {
 		t.Cleanup(e.Close)
 		r := newRig(t, rigOptions{
 			encoders: []string{e.URL},
-			router:   func(c *router.Config) { c.Decode[0] = strings.Replace(c.Decode[0], "127.0.0.1", "localhost", 1) },
-			config:   func(c *proxy.Config) { c.KV.RewriteLoopback = rewrite },
+			router: func(c *router.Config) {
+				c.Decode[0].URL = strings.Replace(c.Decode[0].URL, "127.0.0.1", "localhost", 1)
+			},
+			config: func(c *proxy.Config) { c.KV.RewriteLoopback = rewrite },
 		})
 		if a := r.post("/v1/chat/completions", withMedia("", sound)); a.status != 200 {
 			t.Fatalf("%d %s", a.status, a.body)

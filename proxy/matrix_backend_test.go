@@ -225,7 +225,7 @@ func TestLateBytesAreNoAnswer(t *testing.T) {
 				_, _ = io.WriteString(w, answer("own"))
 			})
 			for _, decode := range []string{d.url(), spy.server.URL} {
-				r := newRig(t, rigOptions{router: func(c *router.Config) { c.Prefill, c.Decode = []string{p.url()}, []string{decode} }})
+				r := newRig(t, rigOptions{router: func(c *router.Config) { c.Prefill, c.Decode = router.MustEntries(p.url()), router.MustEntries(decode) }})
 				c := forms(prompt, 3)[0]
 				for i := range 3 {
 					if a := r.call(c); a.status != 200 || a.text() != "own" {

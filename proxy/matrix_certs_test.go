@@ -90,7 +90,7 @@ func TestOnlyEngineWhoseCertificateIsRefused(t *testing.T) {
 			r := newRig(t, rigOptions{
 				config: f.config(ca),
 				router: func(c *router.Config) {
-					c.Decode = []string{f.url(t, ca, c.Decode[0])}
+					c.Decode = router.MustEntries(f.url(t, ca, c.Decode[0].URL))
 					c.Health.Interval, c.Health.SuspectInterval = 50*time.Millisecond, 50*time.Millisecond
 				},
 				before: func(r *rig) { r.decode, d = nil, r.decode }, // it is not waited for
@@ -146,8 +146,8 @@ func TestEngineWhoseCertificateGoesBad(t *testing.T) {
 				config: then(f.config(ca), func(c *proxy.Config) { c.Timeouts.UpstreamIdle = time.Nanosecond }),
 				router: func(c *router.Config) {
 					c.Health.EjectAfter = 0
-					bad = "https://" + tlstest.Terminate(t, front.config(), strings.TrimPrefix(c.Decode[0], "http://"))
-					c.Decode[0] = bad
+					bad = "https://" + tlstest.Terminate(t, front.config(), strings.TrimPrefix(c.Decode[0].URL, "http://"))
+					c.Decode[0].URL = bad
 				},
 			})
 			r.server.StopChecks()
@@ -194,8 +194,8 @@ func TestEngineThatHangsInTheHandshake(t *testing.T) {
 		},
 		router: func(c *router.Config) {
 			c.Health.EjectAfter = 0
-			bad = "https://" + tlstest.Terminate(t, slow, strings.TrimPrefix(c.Decode[0], "http://"))
-			c.Decode[0] = bad
+			bad = "https://" + tlstest.Terminate(t, slow, strings.TrimPrefix(c.Decode[0].URL, "http://"))
+			c.Decode[0].URL = bad
 		},
 	})
 	t.Cleanup(func() { close(release) })

@@ -163,8 +163,8 @@ func severedRig(t *testing.T, version uint16, prefill bool, o rigOptions) (*rig,
 		if prefill {
 			pool = &c.Prefill
 		}
-		s = newSeverer(t, cfg, (*pool)[0])
-		(*pool)[0] = s.url()
+		s = newSeverer(t, cfg, (*pool)[0].URL)
+		(*pool)[0].URL = s.url()
 	})
 	o.before = func(r *rig) { r.server.BreakAtOnce() }
 	r := newRig(t, o)

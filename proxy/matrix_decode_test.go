@@ -163,7 +163,7 @@ func (r *rig) expectEachHandleOnce() {
 func TestHandleThatWaitedTooLongIsReplaced(t *testing.T) {
 	hole := "http://" + blackhole(t)
 	r := newRig(t, rigOptions{
-		router: func(c *router.Config) { c.Decode = append([]string{hole}, c.Decode...) },
+		router: func(c *router.Config) { c.Decode = append(router.MustEntries(hole), c.Decode...) },
 		config: func(c *proxy.Config) {
 			// A handle may wait for 1.5 s. The dial takes longer than that to fail.
 			c.KV.Lease, c.KV.LeaseMargin, c.Timeouts.Dial = 10*time.Second, 8500*time.Millisecond, 2*time.Second
@@ -194,7 +194,7 @@ func TestOnlyThePairThatFailsIsBanned(t *testing.T) {
 	var failed atomic.Int32
 	var d *front
 	r := newRig(t, rigOptions{prefill: 2, decode: 2, router: func(c *router.Config) {
-		d = newFront(t, c.Decode[0], func(_ *front, w http.ResponseWriter, _ *http.Request, body []byte) bool {
+		d = newFront(t, c.Decode[0].URL, func(_ *front, w http.ResponseWriter, _ *http.Request, body []byte) bool {
 			if !bytes.Contains(body, []byte(`"remote_port":`+port.Load().(string))) && !bytes.Contains(body, []byte(`"remote_port": `+port.Load().(string))) {
 				return false
 			}
@@ -202,7 +202,7 @@ func TestOnlyThePairThatFailsIsBanned(t *testing.T) {
 			http.Error(w, `{"error":{"message":"x","code":500}}`, http.StatusInternalServerError)
 			return true
 		})
-		c.Decode[0] = d.server.URL
+		c.Decode[0].URL = d.server.URL
 	}})
 	_, p, err := net.SplitHostPort(r.prefill[0].SideChannelAddr())
 	if err != nil {

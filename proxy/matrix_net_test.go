@@ -295,8 +295,8 @@ func TestEnginesByNameOutliveTheirNameServer(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.UpstreamIdle = time.Millisecond }}) // each leg dials
 	r.server.LookUpWith(ns)
 	pools := router.DefaultConfig()
-	pools.Prefill = []string{fmt.Sprintf("http://prefill.test:%d", port(t, r.prefill[0].URL()))}
-	pools.Decode = []string{fmt.Sprintf("http://decode.test:%d", port(t, r.decode[0].URL()))}
+	pools.Prefill = router.MustEntries(fmt.Sprintf("http://prefill.test:%d", port(t, r.prefill[0].URL())))
+	pools.Decode = router.MustEntries(fmt.Sprintf("http://decode.test:%d", port(t, r.decode[0].URL())))
 	if err := r.server.Reload(pools); err != nil {
 		t.Fatal(err)
 	}

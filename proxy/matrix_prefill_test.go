@@ -50,7 +50,7 @@ func besideAHole(t *testing.T) (r *rig, hole string) {
 	hole = "http://" + blackhole(t)
 	return newRig(t, rigOptions{router: func(c *router.Config) {
 		inTurn(c)
-		c.Prefill = append([]string{hole}, c.Prefill...)
+		c.Prefill = append(router.MustEntries(hole), c.Prefill...)
 	}, config: func(c *proxy.Config) { c.Timeouts.Dial = proxy.DefaultConfig().Timeouts.Dial }}), hole
 }
 
@@ -115,7 +115,7 @@ func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
 	}()
 	t.Cleanup(func() { close(d.releases) })
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
-		c.Prefill, c.Decode = []string{p.impatient(t, keep)}, []string{d.impatient(t, keep)}
+		c.Prefill, c.Decode = router.MustEntries(p.impatient(t, keep)), router.MustEntries(d.impatient(t, keep))
 		c.Health.EjectAfter = 0
 	}})
 	r.server.StopChecks() // a busy machine fails them
@@ -232,7 +232,7 @@ func TestPrefillRetriesShareTheBudget(t *testing.T) {
 		_, _ = io.WriteString(w, wholeAnswer)
 	})
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
-		c.Prefill, c.Decode = []string{p.server.URL, q.server.URL}, []string{d.server.URL}
+		c.Prefill, c.Decode = router.MustEntries(p.server.URL, q.server.URL), router.MustEntries(d.server.URL)
 	}, prefill: 2})
 	t.Cleanup(open)
 	got := make(chan answer, requests)
@@ -332,7 +332,7 @@ func TestPrefillThatStallsInItsAnswer(t *testing.T) {
 			}
 			p, q := newStub(t, complete), newStub(t, complete)
 			r := newRig(t, rigOptions{prefill: 2,
-				router: func(c *router.Config) { c.Prefill = []string{p.server.URL, q.server.URL} },
+				router: func(c *router.Config) { c.Prefill = router.MustEntries(p.server.URL, q.server.URL) },
 				config: func(c *proxy.Config) { c.Timeouts.Prefill = limit }})
 			start := time.Now()
 			a := r.call(forms(prompt, 4)[0], "X-Request-Id", "stalled")
@@ -451,8 +451,8 @@ func rigWithFront(t *testing.T, o rigOptions, another bool, instead func(f *fron
 	}
 	more := o.router
 	o.router = func(c *router.Config) {
-		p = newFront(t, c.Prefill[0], instead)
-		c.Prefill[0] = p.server.URL
+		p = newFront(t, c.Prefill[0].URL, instead)
+		c.Prefill[0].URL = p.server.URL
 		if more != nil {
 			more(c)
 		}
@@ -574,8 +574,8 @@ func rigWithHost(t *testing.T, host string, alone bool, kv func(kv *handoff.KV))
 			c.DecodeOnly.Enabled = alone
 		},
 		router: func(c *router.Config) {
-			c.Prefill = []string{p.server.URL}
-			c.Decode = []string{strings.Replace(d.server.URL, "127.0.0.1", "localhost", 1)} // another host, as far as names tell
+			c.Prefill = router.MustEntries(p.server.URL)
+			c.Decode = router.MustEntries(strings.Replace(d.server.URL, "127.0.0.1", "localhost", 1)) // another host, as far as names tell
 		}}), bodies
 }
 

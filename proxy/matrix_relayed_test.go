@@ -162,7 +162,7 @@ func TestRelayedEngineThatGoesDownBehindItsHead(t *testing.T) {
 			}
 			bad, good := engine(true), engine(false)
 			r := newRig(t, rigOptions{prefill: -1, decode: 2, config: func(c *proxy.Config) { c.Routes.Pass = []string{"/v2/embed"} },
-				router: func(c *router.Config) { c.Decode = []string{bad.server.URL, good.server.URL} }})
+				router: func(c *router.Config) { c.Decode = router.MustEntries(bad.server.URL, good.server.URL) }})
 			got := make(chan answer, 1)
 			met := func() bool { return len(frozen) == 1 }
 			r.until(met, func(int) {

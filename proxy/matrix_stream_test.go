@@ -36,14 +36,14 @@ func relayed(t *testing.T, o rigOptions) (*rig, []*faultnet.Relay) {
 			target(c)
 		}
 		c.Health.EjectAfter = 0
-		for i, url := range c.Decode {
-			relay, err := faultnet.Listen(strings.TrimPrefix(url, "http://"), faultnet.Options{})
+		for i, e := range c.Decode {
+			relay, err := faultnet.Listen(strings.TrimPrefix(e.URL, "http://"), faultnet.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = relay.Close() })
 			relays = append(relays, relay)
-			c.Decode[i] = relay.URL()
+			c.Decode[i].URL = relay.URL()
 		}
 	}
 	config := o.config
@@ -362,7 +362,7 @@ func TestStreamCutBeforeTheFirstToken(t *testing.T) {
 func TestReleaseLetsASlowDecodeReadFirst(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) {
 		inTurn(c)
-		c.Decode[0] = oneLateRequest(t, strings.TrimPrefix(c.Decode[0], "http://"))
+		c.Decode[0].URL = oneLateRequest(t, strings.TrimPrefix(c.Decode[0].URL, "http://"))
 	}})
 	c := forms(prompt, 4)[0]
 	for range 2 { // one of them meets it

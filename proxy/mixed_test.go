@@ -31,10 +31,10 @@ func mixedRig(t *testing.T, o rigOptions, connectors ...sim.Connector) *rig {
 	}
 	o.router = func(c *router.Config) {
 		inTurn(c)
-		for _, pool := range [][]string{c.Prefill, c.Decode} {
+		for _, pool := range [][]router.Entry{c.Prefill, c.Decode} {
 			for i := range pool {
 				if of(i) != connectors[0] {
-					pool[i] += " connector=" + string(of(i))
+					pool[i].Connector = string(of(i))
 				}
 			}
 		}

@@ -62,7 +62,7 @@ func newListing(t *testing.T, engines int, key string) *listing {
 
 // asDecode replaces the rig's engines by these, without a prefill pool.
 func (l *listing) asDecode(c *router.Config) {
-	c.Prefill, c.Decode = nil, l.urls
+	c.Prefill, c.Decode = nil, router.MustEntries(l.urls...)
 	c.Health.Interval, c.Health.Timeout = time.Hour, time.Minute
 }
 

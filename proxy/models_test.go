@@ -198,7 +198,7 @@ func TestModelOnDecodeOnly(t *testing.T) {
 		}
 	}
 	known := pools.Prefill
-	pools.Prefill = append(slices.Clone(known), "http://127.0.0.1:1") // which may list b, for all that is known
+	pools.Prefill = append(slices.Clone(known), router.MustEntries("http://127.0.0.1:1")...) // which may list b, for all that is known
 	reload()
 	if strings.Contains(r.logs.String(), over) {
 		t.Errorf("over, says the log, as a backend joins whose models are not known: %s", r.logs)

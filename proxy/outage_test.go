@@ -260,7 +260,7 @@ func readyAwaitsTheFirstChecks(t *testing.T, ranks string) {
 	defer slow.Close()
 	pools := make(chan router.Config, 1)
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
-		if c.Prefill = []string{slow.URL + ranks}; ranks != "" {
+		if c.Prefill = router.MustEntries(slow.URL + ranks); ranks != "" {
 			c.Found = []string{slow.URL}
 		}
 		c.Health.Timeout, c.Health.SuspectInterval = time.Minute, 10*time.Millisecond
@@ -285,7 +285,7 @@ func readyAwaitsTheFirstChecks(t *testing.T, ranks string) {
 	defer late.Close()
 	defer close(hung)
 	next := <-pools
-	next.Prefill = append(next.Prefill, late.URL)
+	next.Prefill = append(next.Prefill, router.MustEntries(late.URL)...)
 	if err := r.server.Reload(next); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestStatusCountsBeforeSize(t *testing.T) {
 						pool = c.Prefill
 					}
 					for i := range pool {
-						pool[i] = newFront(t, pool[i], refuse).server.URL
+						pool[i].URL = newFront(t, pool[i].URL, refuse).server.URL
 					}
 				}})
 				const requests = 12
@@ -82,7 +82,7 @@ func TestLargePrefillAnswerIsNobodysFault(t *testing.T) {
 		c.DecodeOnly.Enabled = false
 	}, router: func(c *router.Config) {
 		for i := range c.Prefill {
-			c.Prefill[i] = newFront(t, c.Prefill[i], func(_ *front, w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			c.Prefill[i].URL = newFront(t, c.Prefill[i].URL, func(_ *front, w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 				fill(w, 4*answerLimit)
 				return true
 			}).server.URL
@@ -121,7 +121,7 @@ func TestLongHeadsOfAnswers(t *testing.T) {
 						pool = c.Prefill
 					}
 					for i := range pool {
-						pool[i] = newFront(t, pool[i], pad).server.URL
+						pool[i].URL = newFront(t, pool[i].URL, pad).server.URL
 					}
 				}})
 				c := forms(prompt, 4)[0]
@@ -206,7 +206,7 @@ func TestLargeTokenizeIsRelayed(t *testing.T) {
 				_, _ = io.WriteString(w, body)
 			}))
 			t.Cleanup(s.Close)
-			r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { c.Decode = []string{s.URL} }})
+			r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { c.Decode = router.MustEntries(s.URL) }})
 			for range 9 {
 				a := r.post("/tokenize", `{"prompt":"x"}`)
 				if a.status != 200 || a.err != nil || a.body != body || a.header.Get("Content-Type") != "application/json" {
@@ -223,7 +223,7 @@ func TestLargeTokenizeThatBreaksOff(t *testing.T) {
 	for _, framing := range []string{"Content-Length: 999999", "Transfer-Encoding: chunked"} {
 		url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"+framing+"\r\n\r\n"+
 			map[bool]string{true: "fffff\r\n"}[strings.HasPrefix(framing, "T")]+strings.Repeat("1", 4*answerLimit))
-		r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { c.Decode = []string{url} }})
+		r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { c.Decode = router.MustEntries(url) }})
 		if a := r.post("/tokenize", `{"prompt":"x"}`); a.err == nil {
 			t.Errorf("%s: %d, %d bytes and a clean end", framing, a.status, len(a.body))
 		}
@@ -248,7 +248,7 @@ func TestLargeRelayedSuccessIsNotEmptied(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		fill(w, 4*answerLimit)
 	})
-	r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { c.Decode = []string{engine.server.URL} }})
+	r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { c.Decode = router.MustEntries(engine.server.URL) }})
 	if a := r.post("/v1/embeddings", `{"input":"x"}`); a.status != 502 || a.code() != "decode_failed" || !strings.Contains(a.body, "limits.answer") {
 		t.Errorf("%d with %d bytes: %.200s", a.status, len(a.body), a.body)
 	}

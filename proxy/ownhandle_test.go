@@ -151,7 +151,7 @@ func TestEncodingsInStreamsReachNoClient(t *testing.T) {
 			"data: {"+own+",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
 	}))
 	defer s.Close()
-	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{s.URL} }})
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(s.URL) }})
 	a := r.call(call{chat: true, stream: true, prompt: "hi", tokens: 2})
 	r.expectNoEncodings(a)
 	if a.err != nil || strings.Count(a.body, `"ec_transfer_params":null`) != 2 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {

@@ -40,16 +40,16 @@ func newBelow(t *testing.T, c *router.Config) *below {
 		b.astray = append(b.astray, q.URL.Path)
 		http.NotFound(w, q)
 	})
-	for name, pool := range map[string][]string{"/engines/p": c.Prefill, "/engines/d": c.Decode} {
+	for name, pool := range map[string][]router.Entry{"/engines/p": c.Prefill, "/engines/d": c.Decode} {
 		for i := range pool {
-			engine, err := url.Parse(pool[i])
+			engine, err := url.Parse(pool[i].URL)
 			if err != nil {
 				t.Fatal(err)
 			}
 			to := httputil.NewSingleHostReverseProxy(engine)
 			to.FlushInterval = -1
 			mux.Handle(name+"/", http.StripPrefix(name, to))
-			pool[i] = b.server.URL + name
+			pool[i].URL = b.server.URL + name
 		}
 	}
 	return b

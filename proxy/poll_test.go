@@ -318,7 +318,7 @@ func TestReadingsThatHang(t *testing.T) {
 	good := newMetered(t, enginePage(2, 0, "0"))
 	r := newRig(t, rigOptions{prefill: -1, decode: 2, router: func(c *router.Config) {
 		polled(c)
-		c.Decode = []string{hang.server.URL, good.server.URL}
+		c.Decode = router.MustEntries(hang.server.URL, good.server.URL)
 	}})
 	r.await("a reading that hangs", func() bool { return hang.asked.Load() > 0 })
 	before := good.asked.Load()

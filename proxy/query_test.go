@@ -69,8 +69,8 @@ func (s *targets) take() []string {
 func TestQueryOfARequest(t *testing.T) {
 	var p, d *targets
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
-		p, d = newTargets(t, c.Prefill[0]), newTargets(t, c.Decode[0])
-		c.Prefill, c.Decode = []string{p.server.URL}, []string{d.server.URL}
+		p, d = newTargets(t, c.Prefill[0].URL), newTargets(t, c.Decode[0].URL)
+		c.Prefill, c.Decode = router.MustEntries(p.server.URL), router.MustEntries(d.server.URL)
 	}})
 	for _, tc := range []struct {
 		method, target string

@@ -81,8 +81,7 @@ func (q *quoting) as(leg string) func(c *router.Config) {
 		if leg == "prefill" {
 			pool = c.Prefill
 		}
-		_, options, _ := strings.Cut(pool[0], " ")
-		pool[0] = strings.TrimSpace(q.server.URL + " " + options)
+		pool[0].URL = q.server.URL
 	}
 }
 

@@ -18,14 +18,14 @@ func twoServers(t *testing.T, urls *[4]string) func(c *router.Config) {
 		engines := c.Decode
 		c.Decode = nil
 		for i := 0; i < 4; i += 2 {
-			front, err := sim.StartRanks(engines[i : i+2]...)
+			front, err := sim.StartRanks(router.Texts(engines[i : i+2])...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = front.Close() })
 			for rank := range 2 {
 				urls[i+rank] = front.URL() + "@" + strconv.Itoa(rank)
-				c.Decode = append(c.Decode, urls[i+rank])
+				c.Decode = append(c.Decode, router.MustEntries(urls[i+rank])...)
 			}
 		}
 		c.Health.EjectAfter, c.Health.EjectFor, c.Health.EjectMax = 2, time.Hour, time.Hour

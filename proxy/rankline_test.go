@@ -98,19 +98,19 @@ func TestOneLineNamesTheRank(t *testing.T) {
 	taps := []*tap{}
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
 		c.Routing.Poll = 10 * time.Millisecond
-		for _, pool := range []*[]string{&c.Prefill, &c.Decode} {
+		for _, pool := range []*[]router.Entry{&c.Prefill, &c.Decode} {
 			other, err := sim.Start(sim.Options{Name: "other"}.Fast())
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = other.Close() })
-			front, err := sim.StartRanks(other.URL(), (*pool)[0])
+			front, err := sim.StartRanks(other.URL(), (*pool)[0].URL)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = front.Close() })
 			w := newTap(t, front.URL())
-			taps, *pool = append(taps, w), []string{"http://" + w.ln.Addr().String() + "@1"}
+			taps, *pool = append(taps, w), router.MustEntries("http://"+w.ln.Addr().String()+"@1")
 		}
 	}, config: func(c *proxy.Config) { c.Routes.Pass = []string{"POST /x/classify"} }})
 	ask := func(lines, text string) {

@@ -15,15 +15,15 @@ import (
 func ranked(t *testing.T, only ...int) func(c *router.Config) {
 	return func(c *router.Config) {
 		inTurn(c)
-		for _, pool := range []*[]string{&c.Prefill, &c.Decode} {
-			front, err := sim.StartRanks(*pool...)
+		for _, pool := range []*[]router.Entry{&c.Prefill, &c.Decode} {
+			front, err := sim.StartRanks(router.Texts(*pool)...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = front.Close() })
 			*pool = nil
 			for _, n := range only {
-				*pool = append(*pool, front.URL()+"@"+strconv.Itoa(n))
+				*pool = append(*pool, router.MustEntries(front.URL()+"@"+strconv.Itoa(n))...)
 			}
 		}
 	}
@@ -67,12 +67,12 @@ func TestAClientPicksNoRank(t *testing.T) {
 			}
 			_ = other.Close()
 		})
-		front, err := sim.StartRanks(other.URL(), c.Decode[0])
+		front, err := sim.StartRanks(other.URL(), c.Decode[0].URL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = front.Close() })
-		c.Decode = []string{front.URL() + "@1"}
+		c.Decode = router.MustEntries(front.URL() + "@1")
 	}})
 	for range 3 {
 		a := r.post("/v1/completions", `{"model":"sim","prompt":"one two three","max_tokens":3}`, "X-data-parallel-rank", "0")
@@ -90,7 +90,7 @@ func TestLoadOfARank(t *testing.T) {
 	front := ""
 	r := newRig(t, rigOptions{prefill: 2, decode: 2, router: func(c *router.Config) {
 		ranked(t, 0, 1)(c)
-		front, _ = router.SplitRank(c.Prefill[0])
+		front, _ = router.SplitRank(c.Prefill[0].URL)
 		c.Routing.Poll = 10 * time.Millisecond
 	}})
 	c := forms(prompt, 9)[0]
@@ -113,7 +113,7 @@ func TestRanksThatThePoolLeavesOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = third.Close() })
-		c.Prefill = append(c.Prefill, third.URL())
+		c.Prefill = append(c.Prefill, router.MustEntries(third.URL())...)
 		pool(c)
 		c.Routing.Poll = 10 * time.Millisecond
 	}})
@@ -131,7 +131,7 @@ func TestADrainedRankIsNotLeftOut(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, decode: 1, router: func(c *router.Config) {
 		ranked(t, 0, 1)(c)
 		c.Decode = c.Decode[:1]
-		c.Prefill[1] += " state=drain"
+		c.Prefill[1].State = router.Drain
 		c.Routing.Poll = 10 * time.Millisecond
 	}})
 	r.await("polls", func() bool { return r.metric(`xpyd_engine_polls_total`) > 20 })

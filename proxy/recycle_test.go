@@ -13,7 +13,7 @@ import (
 // the one before.
 func TestHeldLeaseIsNotPooled(t *testing.T) {
 	rc := router.DefaultConfig()
-	rc.Decode = []string{"http://127.0.0.1:1"}
+	rc.Decode = router.MustEntries("http://127.0.0.1:1")
 	rt, err := router.New(rc, 1, time.Now)
 	if err != nil {
 		t.Fatal(err)

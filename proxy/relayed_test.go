@@ -133,7 +133,7 @@ func TestTranscriptionStreamHoldsNoUpload(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-end
 	})
-	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{engine.server.URL} }})
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(engine.server.URL) }})
 	body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
 	in := r.lazy("POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: " + contentType + fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n", len(body)) + body)
 	if n := r.buffered(); n != 0 {
@@ -155,7 +155,7 @@ func TestTranscriptionThatBreaksOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := rawDecode(t, "HTTP/1.1 200 OK\r\n"+raw)
-			r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+			r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(url) }})
 			body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
 			if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.err == nil || a.status != 200 || a.body != "data: {}\n" {
 				t.Errorf("%d %q %v, want what came, and no clean end", a.status, a.body, a.err)
@@ -181,7 +181,7 @@ func TestTranscriptionThatEndsWithItsConnection(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.40q", stream), func(t *testing.T) {
 			url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+stream)
-			r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+			r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(url) }})
 			body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
 			a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType)
 			if stream == "" {
@@ -212,7 +212,7 @@ func TestRelayedAnswerThatEndsWithItsConnection(t *testing.T) {
 					want = status
 				}
 				url := rawDecode(t, fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: %s\r\n\r\n%s", status, media, whole[:n]))
-				r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+				r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(url) }})
 				a := r.post("/v1/embeddings", `{"model":"sim","input":"a"}`)
 				if a.err != nil || a.status != want || (a.body == whole) != (n == len(whole)) || !json.Valid([]byte(a.body)) {
 					t.Errorf("%s, %d, %d bytes of %d: %d %v %s, want %d", media, status, n, len(whole), a.status, a.err, a.body, want)
@@ -252,7 +252,7 @@ func TestRelayedAnswersKeepTheirCoding(t *testing.T) {
 // An engine that breaks off inside its answers fails like one that breaks off before them.
 func TestEngineThatBreaksOffInsideRelayedAnswersIsEjected(t *testing.T) {
 	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n")
-	r := newRig(t, rigOptions{prefill: -1, decode: 2, engine: func(o *sim.Options) { o.Model = "slow" }, router: func(c *router.Config) { inTurn(c); c.Decode[1] = url }})
+	r := newRig(t, rigOptions{prefill: -1, decode: 2, engine: func(o *sim.Options) { o.Model = "slow" }, router: func(c *router.Config) { inTurn(c); c.Decode[1].URL = url }})
 	body, contentType := audioForm(t, true, "model", "slow", "stream", "true")
 	ejected := func() bool { return r.metric(`xpyd_backend_ejections_total{backend="`+url) == 1 }
 	r.until(ejected, func(int) { r.post("/v1/audio/transcriptions", body, "Content-Type", contentType) })
@@ -355,7 +355,7 @@ func TestRelayedRefusalsHaveTheRequestID(t *testing.T) {
 func TestRelayedFormsBringNoHandles(t *testing.T) {
 	asked, form := atomic.Int32{}, atomic.Value{}
 	engine := newStub(t, func(_ http.ResponseWriter, q *http.Request) { asked.Add(1); form.Store(q.Header.Get("Content-Type")) })
-	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{engine.server.URL} }})
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = router.MustEntries(engine.server.URL) }})
 	body, contentType := audioForm(t, true, "model", "sim", "vllm_xargs", `{"kv_transfer_params":""}`)
 	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.status != 400 || a.code() != "unsupported_parameter" || asked.Load() != 0 {
 		t.Errorf("%d %s, and the engine was asked %d times", a.status, a.body, asked.Load())
@@ -401,7 +401,7 @@ func TestRelayedRetries(t *testing.T) {
 					_, _ = io.WriteString(w, `{"data":[]}`)
 				})
 				r := newRig(t, rigOptions{prefill: -1, decode: 2, config: func(c *proxy.Config) { c.Routes.Pass = []string{"/v2/embed"} },
-					router: func(c *router.Config) { inTurn(c); c.Decode = []string{bad.server.URL, good.server.URL} }})
+					router: func(c *router.Config) { inTurn(c); c.Decode = router.MustEntries(bad.server.URL, good.server.URL) }})
 				var statuses []int
 				for range 2 {
 					statuses = append(statuses, r.post(path, `{"model":"sim"}`).status)

@@ -192,8 +192,8 @@ func TestRollingUpgrade(t *testing.T) {
 					t.Errorf("%s: %d prompts were computed twice", when, n)
 				}
 			}
-			put := func(entries []string, i int, entry string) {
-				entries[i] = entry
+			put := func(entries []router.Entry, i int, entry string) {
+				entries[i] = router.MustEntries(entry)[0]
 				if err := r.server.Reload(pools); err != nil {
 					t.Fatal(err)
 				}

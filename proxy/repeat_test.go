@@ -38,7 +38,7 @@ func TestRepeatedPrefillIsCounted(t *testing.T) {
 	})
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
 		d.asDecode(c)
-		c.Prefill = []string{s.URL}
+		c.Prefill = router.MustEntries(s.URL)
 	}})
 	for i, want := range []float64{0, 1} {
 		if a := r.call(forms(prompt, 3)[0]); a.status != 200 {

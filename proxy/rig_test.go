@@ -85,17 +85,17 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	for i := range max(o.prefill, 1) {
 		if o.prefill >= 0 {
 			r.prefill = append(r.prefill, r.engine(o, sim.RolePrefill, i))
-			pools.Prefill = append(pools.Prefill, entryOf(r.prefill[i]))
+			pools.Prefill = append(pools.Prefill, router.MustEntries(entryOf(r.prefill[i]))...)
 		}
 	}
 	for i := range max(o.decode, 1) {
 		r.decode = append(r.decode, r.engine(o, sim.RoleDecode, i))
-		pools.Decode = append(pools.Decode, entryOf(r.decode[i]))
+		pools.Decode = append(pools.Decode, router.MustEntries(entryOf(r.decode[i]))...)
 	}
-	pools.Encode = o.encoders
+	pools.Encode = router.MustEntries(o.encoders...)
 	for i := range o.encode {
 		r.encode = append(r.encode, r.engine(o, sim.RoleEncode, i))
-		pools.Encode = append(pools.Encode, r.encode[i].URL())
+		pools.Encode = append(pools.Encode, router.MustEntries(r.encode[i].URL())...)
 	}
 	if o.router != nil {
 		o.router(&pools)

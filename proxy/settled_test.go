@@ -21,7 +21,7 @@ func TestBlocksThatNobodyNamesAreCounted(t *testing.T) {
 	d, _ := kvparams.Lookup("mooncake")
 	var dead atomic.Bool
 	r := newRig(t, rigOptions{dialect: d, router: func(c *router.Config) {
-		url, port, _ := strings.Cut(c.Prefill[0], " bootstrap=")
+		url, port, _ := strings.Cut(c.Prefill[0].String(), " bootstrap=")
 		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			if dead.Load() {
 				w.WriteHeader(500)
@@ -32,7 +32,7 @@ func TestBlocksThatNobodyNamesAreCounted(t *testing.T) {
 			_, _ = w.Write(body)
 		}))
 		t.Cleanup(front.Close)
-		c.Prefill[0] = url + " bootstrap=" + front.URL[strings.LastIndexByte(front.URL, ':')+1:]
+		c.Prefill = router.MustEntries(url + " bootstrap=" + front.URL[strings.LastIndexByte(front.URL, ':')+1:])
 		c.Health.Interval = time.Hour
 	}})
 	dead.Store(true)
@@ -57,7 +57,7 @@ func TestReleaseOfABrokenPairWaits(t *testing.T) {
 	}
 	one, other := newStub(t, fail), newStub(t, fail)
 	r := newRig(t, rigOptions{decode: 2, dialect: d, router: func(c *router.Config) {
-		c.Decode = []string{one.server.URL, other.server.URL}
+		c.Decode = router.MustEntries(one.server.URL, other.server.URL)
 	}})
 	if a := r.call(forms(prompt, 2)[0]); a.status < 500 {
 		t.Fatalf("%d %s", a.status, a.body)

@@ -45,7 +45,7 @@ func TestSecondRoundTakesAFreshConnection(t *testing.T) {
 	s.Start()
 	t.Cleanup(s.Close)
 	r := newRig(t, rigOptions{
-		router: func(c *router.Config) { c.Decode = []string{s.URL} },
+		router: func(c *router.Config) { c.Decode = router.MustEntries(s.URL) },
 		config: func(c *proxy.Config) { c.KV.Release = "off" }, // it would take the second kept connection
 	})
 	c := forms(prompt, 3)[0]

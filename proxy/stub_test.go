@@ -52,8 +52,8 @@ func (s *stub) wrap(before func(usual http.HandlerFunc, w http.ResponseWriter, r
 }
 
 // asPrefill and asDecode replace the rig's engines of a role by the stub.
-func (s *stub) asPrefill(c *router.Config) { c.Prefill = []string{s.server.URL} }
-func (s *stub) asDecode(c *router.Config)  { c.Decode = []string{s.server.URL} }
+func (s *stub) asPrefill(c *router.Config) { c.Prefill = router.MustEntries(s.server.URL) }
+func (s *stub) asDecode(c *router.Config)  { c.Decode = router.MustEntries(s.server.URL) }
 
 // stubHandle is a handle whose prefill engine cannot be reached.
 const stubHandle = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[7]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"127.0.0.1","remote_port":1}`

@@ -131,7 +131,7 @@ func meets503(t *testing.T, d kvparams.Dialect, body string) (drained, lost floa
 	})
 	r := newRig(t, rigOptions{decode: 2, dialect: d, router: func(c *router.Config) {
 		inTurn(c)
-		c.Decode[0] = front.server.URL
+		c.Decode[0].URL = front.server.URL
 	}})
 	c := forms(prompt, 5)[0]
 	for r.metric(`xpyd_leg_requests_total{backend="`+front.server.URL) == 0 { // the first or the second request meets it

@@ -54,9 +54,9 @@ func then[T any](first, second func(*T)) func(*T) {
 
 // secureEngines puts TLS before each engine.
 func secureEngines(t *testing.T, c *router.Config, cfg *tls.Config) {
-	for _, pool := range []*[]string{&c.Prefill, &c.Decode} {
-		for i, url := range *pool {
-			(*pool)[i] = "https://" + tlstest.Terminate(t, cfg, strings.TrimPrefix(url, "http://"))
+	for _, pool := range []*[]router.Entry{&c.Prefill, &c.Decode} {
+		for i, e := range *pool {
+			(*pool)[i].URL = "https://" + tlstest.Terminate(t, cfg, strings.TrimPrefix(e.URL, "http://"))
 		}
 	}
 }
@@ -246,7 +246,7 @@ func TestCutRelayedAnswerGetsNoFarewellOfTLS(t *testing.T) {
 		end := map[bool]string{false: "0\r\n\r\n"}[cut]
 		url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n"+end)
 		o := secured(t, ca, rigOptions{prefill: -1})
-		o.router = func(c *router.Config) { c.Decode = []string{url} }
+		o.router = func(c *router.Config) { c.Decode = router.MustEntries(url) }
 		r := newRig(t, o)
 		under, err := net.Dial("tcp", strings.TrimPrefix(r.url, "https://"))
 		if err != nil {
@@ -390,11 +390,11 @@ func TestEnginesWhoseCertificateIsRefused(t *testing.T) {
 				router: func(c *router.Config) {
 					inTurn(c)
 					c.Health.SuspectInterval = 20 * time.Millisecond
-					bad = "https://" + strings.TrimPrefix(c.Prefill[1], "http://")
+					bad = "https://" + strings.TrimPrefix(c.Prefill[1].URL, "http://")
 					if tc.engine != nil {
-						bad = "https://" + tlstest.Terminate(t, tc.engine(), strings.TrimPrefix(c.Prefill[1], "http://"))
+						bad = "https://" + tlstest.Terminate(t, tc.engine(), strings.TrimPrefix(c.Prefill[1].URL, "http://"))
 					}
-					c.Prefill = append(c.Prefill[:1], bad)
+					c.Prefill[1].URL = bad
 				},
 				before: func(r *rig) { r.prefill = r.prefill[:1] }, // the other is not waited for
 			})
@@ -424,7 +424,7 @@ func TestTruncatedAnswerOfAnEngineOverTLS(t *testing.T) {
 				prefill: -1,
 				config:  func(c *proxy.Config) { c.BackendTLS = tlsconf.Client{CA: ca.File} },
 				router: func(c *router.Config) {
-					c.Decode = []string{"https://" + endless(t, cfg, whole)}
+					c.Decode = router.MustEntries("https://" + endless(t, cfg, whole))
 				},
 			})
 			a := r.post("/tokenize", `{"model":"sim","prompt":"x"}`)
@@ -571,7 +571,7 @@ func TestEarlyAnswerOverTLS(t *testing.T) {
 			c.BackendTLS = tlsconf.Client{CA: ca.File}
 		},
 		router: func(c *router.Config) {
-			c.Decode = []string{hastyTLS(t, serverOf(t, ca.Local("engine")), fmt.Sprintf("HTTP/1.1 413 Payload Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))}
+			c.Decode = router.MustEntries(hastyTLS(t, serverOf(t, ca.Local("engine")), fmt.Sprintf("HTTP/1.1 413 Payload Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)))
 		},
 	})
 	start := time.Now()

@@ -14,7 +14,7 @@ import (
 func TestRefusalAsksToWait(t *testing.T) {
 	s := &Server{engines: &engines.Set{}}
 	pools := router.DefaultConfig()
-	pools.Decode = []string{"http://127.0.0.1:1"}
+	pools.Decode = router.MustEntries("http://127.0.0.1:1")
 	rt, err := router.New(pools, 1, time.Now)
 	if err != nil {
 		t.Fatal(err)

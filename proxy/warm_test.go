@@ -95,7 +95,7 @@ func TestFailedWarmUpLeavesNothingBehind(t *testing.T) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		http.Error(w, `{"error":{"message":"x","code":500}}`, http.StatusInternalServerError)
 	})
-	r := newRig(t, rigOptions{decode: 2, config: warmed, router: func(c *router.Config) { c.Decode[1] = d.server.URL }})
+	r := newRig(t, rigOptions{decode: 2, config: warmed, router: func(c *router.Config) { c.Decode[1].URL = d.server.URL }})
 	r.await("failed and warm", func() bool {
 		return r.metric(`xpyd_warmups_total{result="failed"`) >= 1 && r.metric(`xpyd_warmups_total{result="ok"`) == 1
 	})
@@ -161,7 +161,7 @@ func TestWarmUpThatBreaksOffBlamesNobody(t *testing.T) {
 		})
 		urls = append(urls, d.server.URL)
 	}
-	r := newRig(t, rigOptions{prefill: 2, decode: 3, config: warmed, router: func(c *router.Config) { c.Decode = urls }})
+	r := newRig(t, rigOptions{prefill: 2, decode: 3, config: warmed, router: func(c *router.Config) { c.Decode = router.MustEntries(urls...) }})
 	r.await("each pair has failed", func() bool { return r.metric(`xpyd_warmups_total{result="failed"`) >= 6 })
 	if n := r.metric("xpyd_backend_ejections_total"); n != 0 {
 		t.Errorf("%v ejections without a request\n%s", n, r.logs)

@@ -47,7 +47,7 @@ func TestAdviceCountsGPUs(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	for entry, want := range map[string][2]float64{"http://c gpus=4": {2, 4}, "http://c": {0, 0}} {
-		r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Prefill, c.Decode = []string{"http://a", "http://b"}, []string{entry} })
+		r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Prefill, c.Decode = MustEntries("http://a", "http://b"), MustEntries(entry) })
 		if a := r.Snapshot().Advice(); a.Prefill.GPUs != want[0] || a.Decode.GPUs != want[1] {
 			t.Errorf("%s: %v and %v GPUs", entry, a.Prefill.GPUs, a.Decode.GPUs)
 		}

@@ -22,8 +22,8 @@ func BenchmarkBothChoices(b *testing.B) {
 		b.Run(fmt.Sprintf("weighted/%d", n), func(b *testing.B) {
 			benchChoices(b, n, "least_request", 0, func(c *Config) {
 				for i := range c.Decode {
-					c.Prefill[i] += fmt.Sprintf(" weight=%d", 1+i%3)
-					c.Decode[i] += fmt.Sprintf(" weight=%d", 1+i%3)
+					c.Prefill[i].Weight = float64(1 + i%3)
+					c.Decode[i].Weight = float64(1 + i%3)
 				}
 			})
 		})
@@ -67,8 +67,8 @@ func benchChoices(b *testing.B, n int, policy string, key uint64, change func(*C
 func BenchmarkAutoChoices(b *testing.B) {
 	weighted := func(c *Config) {
 		for i := range c.Decode {
-			c.Prefill[i] += fmt.Sprintf(" weight=%d", 1+i%3)
-			c.Decode[i] += fmt.Sprintf(" weight=%d", 1+i%3)
+			c.Prefill[i].Weight = float64(1 + i%3)
+			c.Decode[i].Weight = float64(1 + i%3)
 		}
 	}
 	for _, n := range []int{2, 16, 512} {

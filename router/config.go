@@ -5,13 +5,11 @@ import "time"
 // Config names the pools. It has been validated: every URL has the form http://host:port, no pool has a
 // URL twice, and the policies exist.
 type Config struct {
-	// Prefill and Decode are base URLs, perhaps with options after them, see ParseEntry. With an empty
-	// Prefill, the router is a plain balancer over Decode.
-	Prefill []string `mapstructure:"prefill"`
-	Decode  []string `mapstructure:"decode"`
-	// Encode are the base URLs of engines that encode images and audio before the prefill. It may be
-	// empty.
-	Encode []string `mapstructure:"encode"`
+	// With an empty Prefill, the router is a plain balancer over Decode.
+	Prefill []Entry `mapstructure:"prefill"`
+	Decode  []Entry `mapstructure:"decode"`
+	// Encode are the engines that encode images and audio before the prefill. It may be empty.
+	Encode []Entry `mapstructure:"encode"`
 	// PrefillPolicy and DecodePolicy are names from Policies. ChosenDecodePolicy says what an empty
 	// DecodePolicy means.
 	PrefillPolicy string `mapstructure:"prefill_policy"`
@@ -35,6 +33,27 @@ type Config struct {
 	// Found are the base URLs of engines that tell xpyd how many ranks they have. The pools hold the ranks
 	// that are known.
 	Found []string `mapstructure:"-"`
+}
+
+// Entries lists the entries of all pools, each with its role.
+func (c Config) Entries() (all []Entry) {
+	for role, pool := range [...][]Entry{Prefill: c.Prefill, Decode: c.Decode, Encode: c.Encode} {
+		for _, e := range pool {
+			e.Role = Role(role)
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// With returns the configuration with these entries in the pools of their roles.
+func (c Config) With(all []Entry) Config {
+	c.Prefill, c.Decode, c.Encode = nil, nil, nil
+	for _, e := range all {
+		pool := [...]*[]Entry{Prefill: &c.Prefill, Decode: &c.Decode, Encode: &c.Encode}[e.Role]
+		*pool = append(*pool, e)
+	}
+	return c
 }
 
 // encodePolicy is that of the encode pool. An encoder has no cache of prompts to be led by.

@@ -13,8 +13,8 @@ func twoConnectors(t testing.TB, change func(*Config)) *Router {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.Prefill, cfg.Decode = urls("p", 3), urls("d", 3)
-	cfg.Prefill[2] += " connector=other"
-	cfg.Decode[2] += " connector=other"
+	cfg.Prefill[2].Connector = "other"
+	cfg.Decode[2].Connector = "other"
 	cfg.PrefillPolicy, cfg.DecodePolicy = "round_robin", "round_robin"
 	if change != nil {
 		change(&cfg)
@@ -232,9 +232,9 @@ func TestReloadChangesAConnector(t *testing.T) {
 	was := named(t, old, "d2")
 	cfg := DefaultConfig()
 	cfg.Prefill, cfg.Decode = urls("p", 3), urls("d", 3)
-	cfg.Prefill[2] += " connector=other"
-	cfg.Decode[1] += " connector=other"
-	cfg.Decode[2] += " connector=other"
+	cfg.Prefill[2].Connector = "other"
+	cfg.Decode[1].Connector = "other"
+	cfg.Decode[2].Connector = "other"
 	c, err := r.Reload(cfg, 1, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestReloadChangesAConnector(t *testing.T) {
 	if err := old.AcquireFor(Want{Role: Decode, Peer: p1, Like: p1, Skip: []*Backend{named(t, old, "d1")}}, &l); !errors.Is(err, ErrNoBackend) {
 		t.Errorf("got %v, %v", l.Backend, err)
 	}
-	cfg.Prefill, cfg.Decode = []string{"http://p3:1 connector=other"}, []string{"http://d3:1 connector=other"}
+	cfg.Prefill, cfg.Decode = MustEntries("http://p3:1 connector=other"), MustEntries("http://d3:1 connector=other")
 	if _, err := r.Reload(cfg, 1, nil); err != nil {
 		t.Fatal(err)
 	}

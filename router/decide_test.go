@@ -19,7 +19,7 @@ func newPricer(t *testing.T) *pricer {
 	t.Helper()
 	x := &pricer{now: time.Unix(1000, 0)}
 	cfg := DefaultConfig()
-	cfg.Prefill, cfg.Decode = []string{"http://p:1"}, []string{"http://d:1"}
+	cfg.Prefill, cfg.Decode = MustEntries("http://p:1"), MustEntries("http://d:1")
 	r, err := New(cfg, 0.5, func() time.Time { return x.now })
 	if err != nil {
 		t.Fatal(err)
@@ -572,7 +572,7 @@ func TestAutoPricesABackendThatIsReadyAgain(t *testing.T) {
 	var before *Snapshot
 	for _, state := range []string{" state=drain", ""} {
 		before = x.r.Snapshot()
-		cfg.Prefill, cfg.Decode = []string{"http://p:1" + state}, []string{"http://d:1"}
+		cfg.Prefill, cfg.Decode = MustEntries("http://p:1"+state), MustEntries("http://d:1")
 		if _, err := x.r.Reload(cfg, 0.5, nil); err != nil {
 			t.Fatal(err)
 		}

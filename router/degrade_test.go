@@ -2,7 +2,6 @@ package router
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -268,8 +267,8 @@ func TestOutage(t *testing.T) {
 		t.Error("an outage of a pool that nobody is sent to")
 	}
 	found, _ := newRouterOf(t, 1, 1, func(c *Config) {
-		c.Prefill[0] += "@auto"
-		c.Found = []string{strings.TrimSuffix(c.Prefill[0], "@auto")}
+		c.Found = []string{c.Prefill[0].URL}
+		c.Prefill[0].URL += "@auto"
 	})
 	for n := range found.Snapshot().Health().Fall {
 		if !found.Snapshot().Unjudged() {

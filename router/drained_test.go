@@ -11,10 +11,10 @@ func drain(t *testing.T, r *Router, policy string, these ...int) {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.Prefill, cfg.Decode = urls("p", 3), urls("d", 3)
-	cfg.Prefill[2] += " connector=other"
-	cfg.Decode[2] += " connector=other"
+	cfg.Prefill[2].Connector = "other"
+	cfg.Decode[2].Connector = "other"
 	for _, i := range these {
-		cfg.Decode[i-1] += " state=drain"
+		cfg.Decode[i-1].State = Drain
 	}
 	cfg.PrefillPolicy, cfg.DecodePolicy, cfg.DecodeMaxInFlight = policy, policy, 1
 	if _, err := r.Reload(cfg, 1, nil); err != nil {

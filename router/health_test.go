@@ -28,9 +28,9 @@ func newRouterOf(t testing.TB, prefill, decode int, change func(*Config)) (*Rout
 	return r, clock
 }
 
-func urls(name string, n int) (list []string) {
+func urls(name string, n int) (list []Entry) {
 	for i := range n {
-		list = append(list, fmt.Sprintf("http://%s%d:80", name, i+1))
+		list = append(list, MustEntries(fmt.Sprintf("http://%s%d:80", name, i+1))...)
 	}
 	return list
 }

@@ -20,9 +20,9 @@ func poolsWith(states map[string]AdminState) Config {
 			entry += " state=" + string(s)
 		}
 		if name[0] == 'p' {
-			cfg.Prefill = append(cfg.Prefill, entry)
+			cfg.Prefill = append(cfg.Prefill, MustEntries(entry)...)
 		} else {
-			cfg.Decode = append(cfg.Decode, entry)
+			cfg.Decode = append(cfg.Decode, MustEntries(entry)...)
 		}
 	}
 	return cfg
@@ -111,7 +111,7 @@ func TestOldSnapshotTurnsToTheNewOne(t *testing.T) {
 	old := r.Snapshot()
 	p1 := old.Backends(Prefill)[0]
 	cfg := DefaultConfig()
-	cfg.Prefill, cfg.Decode = []string{"http://p2:80"}, []string{"http://p1:80"} // p1 has changed its role
+	cfg.Prefill, cfg.Decode = MustEntries("http://p2:80"), MustEntries("http://p1:80") // p1 has changed its role
 	if _, err := r.Reload(cfg, 1, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestWaitersNeverGetTheEngineOfTheirOtherLeg(t *testing.T) {
 		tied := wait(s, Want{Role: Prefill, Tokens: 1, Peer: d1}, &own, Line{9, time.Minute}, nil)
 		free := wait(s, Want{Role: Prefill, Tokens: 1, Peer: s.Backends(Decode)[1]}, &other, Line{9, time.Minute}, nil)
 		cfg := DefaultConfig()
-		cfg.Prefill, cfg.Decode = []string{p1.URL, d1.URL}, []string{"http://d2:80"} // d1 has changed its role
+		cfg.Prefill, cfg.Decode = MustEntries(p1.URL, d1.URL), MustEntries("http://d2:80") // d1 has changed its role
 		capped(&cfg)
 		if _, err := r.Reload(cfg, 1, nil); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestAbandonedBackendsStayDown(t *testing.T) {
 		d1.Observe(true)
 	}
 	cfg := DefaultConfig()
-	cfg.Prefill, cfg.Decode = urls("p", 1), []string{"http://d2:80"}
+	cfg.Prefill, cfg.Decode = urls("p", 1), MustEntries("http://d2:80")
 	if _, err := r.Reload(cfg, 1, nil); err != nil {
 		t.Fatal(err)
 	}

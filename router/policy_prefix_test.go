@@ -203,7 +203,7 @@ func makeUnfit(t *testing.T, r *Router, b *Backend, what string, w *Want) {
 	case "removed":
 		cfg := DefaultConfig()
 		cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.Decode = 1<<20, "prefix", urls("d", 1)
-		cfg.Prefill = slices.DeleteFunc(urls("p", 3), func(u string) bool { return u == b.URL+":80" || u == b.URL })
+		cfg.Prefill = slices.DeleteFunc(urls("p", 3), func(e Entry) bool { return e.URL == b.URL+":80" || e.URL == b.URL })
 		if _, err := r.Reload(cfg, 0.25, nil); err != nil || len(cfg.Prefill) != 2 {
 			t.Fatal(err, cfg.Prefill)
 		}

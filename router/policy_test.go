@@ -81,7 +81,7 @@ func shares(t *testing.T, what string, got []int, want []float64, tolerance floa
 func TestPickTakesNoTurn(t *testing.T) {
 	for _, policy := range even() {
 		for _, entries := range [][]string{{"http://a", "http://b"}, {"http://a weight=2", "http://b"}} {
-			r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = entries, policy })
+			r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = MustEntries(entries...), policy })
 			s, got := r.Snapshot(), [2]int{}
 			for i := range 300 {
 				w := Want{Role: Decode, Tokens: 100, Alone: true, Prefix: []uint64{mix(uint64(i))}}
@@ -118,7 +118,7 @@ func TestPoliciesShareByWeight(t *testing.T) {
 		for _, policy := range Policies() {
 			for _, held := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s/%s/held_%v", tc.name, policy, held), func(t *testing.T) {
-					r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = tc.entries, policy })
+					r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = MustEntries(tc.entries...), policy })
 					got, tolerance := counts(t, r.Snapshot(), 4200, held), 0.1
 					if strings.HasPrefix(policy, "power_") && !held {
 						tolerance = 0.35 // two of three are always two different ones
@@ -176,7 +176,7 @@ func TestCapsHoldWithEachPolicy(t *testing.T) {
 	for _, policy := range Policies() {
 		t.Run(policy, func(t *testing.T) {
 			r, _ := newRouterOf(t, 0, 0, func(c *Config) {
-				c.Decode, c.DecodePolicy, c.DecodeMaxInFlight = []string{"http://a weight=5", "http://b", "http://c"}, policy, 4
+				c.Decode, c.DecodePolicy, c.DecodeMaxInFlight = MustEntries("http://a weight=5", "http://b", "http://c"), policy, 4
 			})
 			s := r.Snapshot()
 			var leases [12]Lease
@@ -230,7 +230,7 @@ func TestPowerOfTwoComparesTwo(t *testing.T) {
 
 func TestRampWithWeight(t *testing.T) {
 	for _, policy := range Policies() {
-		r, clock := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = []string{"http://a", "http://b weight=0.5"}, policy })
+		r, clock := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = MustEntries("http://a", "http://b weight=0.5"), policy })
 		s := r.Snapshot()
 		s.Backends(Decode)[1].force(Down)
 		s.Backends(Decode)[1].force(Up)
@@ -241,7 +241,7 @@ func TestRampWithWeight(t *testing.T) {
 
 func TestReloadChangesWeights(t *testing.T) {
 	for _, policy := range Policies() {
-		r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = []string{"http://a", "http://b"}, policy })
+		r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = MustEntries("http://a", "http://b"), policy })
 		b := slices.Clone(r.Snapshot().Backends(Decode))
 		for _, tc := range []struct {
 			entries []string
@@ -253,7 +253,7 @@ func TestReloadChangesWeights(t *testing.T) {
 			{[]string{"http://a", "http://b"}, []float64{1, 1}},
 		} {
 			cfg := DefaultConfig()
-			cfg.Decode, cfg.DecodePolicy = tc.entries, policy
+			cfg.Decode, cfg.DecodePolicy = MustEntries(tc.entries...), policy
 			if _, err := r.Reload(cfg, 0.25, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ type pool struct {
 
 // newPool makes the pool of the entries. A backend that is in old stays the same object, unless its engine
 // has another connector now.
-func (r *Router) newPool(role Role, entries []string, cfg Config, old *pool) (*pool, error) {
+func (r *Router) newPool(role Role, entries []Entry, cfg Config, old *pool) (*pool, error) {
 	policyName := cfg.policy(role)
 	p := &pool{
 		role: role, policyName: policyName, policy: old.policy, turns: old.turns,
@@ -46,11 +46,7 @@ func (r *Router) newPool(role Role, entries []string, cfg Config, old *pool) (*p
 	for _, b := range old.all() {
 		known[b.URL] = b
 	}
-	for _, entry := range entries {
-		e, err := ParseEntry(entry)
-		if err != nil {
-			return nil, fmt.Errorf("build pool: %s backend %q: %w", role, e.URL, err)
-		}
+	for _, e := range entries {
 		b, err := newBackend(r, role, e.URL)
 		if err != nil {
 			return nil, fmt.Errorf("build pool: %w", err)

@@ -108,7 +108,7 @@ func TestBackendsOfRanks(t *testing.T) {
 func TestNoRankOfTheEngineOfTheOtherLeg(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := DefaultConfig()
-		before.Prefill, before.Decode = []string{"http://e:80@0", "http://p:80"}, []string{"http://d:80"}
+		before.Prefill, before.Decode = MustEntries("http://e:80@0", "http://p:80"), MustEntries("http://d:80")
 		before.DecodeMaxInFlight = 1
 		r, err := New(before, 1, time.Now)
 		if err != nil {
@@ -120,7 +120,7 @@ func TestNoRankOfTheEngineOfTheOtherLeg(t *testing.T) {
 		var own, free Lease
 		tied := wait(old, Want{Role: Decode, Tokens: 1, Peer: rank}, &own, Line{9, time.Minute}, nil)
 		after := before
-		after.Prefill, after.Decode = []string{"http://p:80"}, []string{"http://e:80@1", "http://e:80@2", "http://d:80"}
+		after.Prefill, after.Decode = MustEntries("http://p:80"), MustEntries("http://e:80@1", "http://e:80@2", "http://d:80")
 		if _, err := r.Reload(after, 1, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestNoRankOfTheEngineOfTheOtherLeg(t *testing.T) {
 		own.Release(OK)
 
 		old = r.Snapshot()
-		after.Decode = []string{"http://e:80@3"}
+		after.Decode = MustEntries("http://e:80@3")
 		if _, err := r.Reload(after, 1, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -26,8 +26,8 @@ func TestReloadKeepsWhatStays(t *testing.T) {
 	script(t, r, clock, "p2d1 p2d1 p2d1")
 
 	cfg := DefaultConfig()
-	cfg.Prefill = []string{"http://p1:80", "http://p3:80"}
-	cfg.Decode = []string{"http://d4:80", "http://d2:80", "http://d1:80"}
+	cfg.Prefill = MustEntries("http://p1:80", "http://p3:80")
+	cfg.Decode = MustEntries("http://d4:80", "http://d2:80", "http://d1:80")
 	cfg.Health.EjectAfter = 6
 	var told Change
 	change, err := r.Reload(cfg, 0.5, func(c Change) {
@@ -109,8 +109,8 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 		change func(*Config)
 	}{
 		{"decode pool empty", func(c *Config) { c.Decode = nil }},
-		{"bad prefill URL", func(c *Config) { c.Prefill = append(c.Prefill, "p9:80") }},
-		{"bad decode URL", func(c *Config) { c.Decode = append(c.Decode, "ftp://d9") }},
+		{"bad prefill URL", func(c *Config) { c.Prefill = append(c.Prefill, Entry{URL: "p9:80"}) }},
+		{"bad decode URL", func(c *Config) { c.Decode = append(c.Decode, Entry{URL: "ftp://d9"}) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, _ := newRouterOf(t, 1, 2, nil)
@@ -170,7 +170,7 @@ func TestEncodePool(t *testing.T) {
 		t.Fatalf("a lease of an empty pool: %v", err)
 	}
 	cfg := DefaultConfig()
-	cfg.Prefill, cfg.Decode, cfg.Encode = []string{"http://p1:80"}, []string{"http://d1:80"}, []string{"http://e1:80", "http://e2:80 state=drain"}
+	cfg.Prefill, cfg.Decode, cfg.Encode = MustEntries("http://p1:80"), MustEntries("http://d1:80"), MustEntries("http://e1:80", "http://e2:80 state=drain")
 	cfg.EncodeMaxInFlight = 1
 	change, err := r.Reload(cfg, 1, nil)
 	if err != nil || names(change.Joined) != "e1 e2" {

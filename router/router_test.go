@@ -21,7 +21,7 @@ func (c *handClock) advance(d time.Duration) { c.mu.Lock(); c.now = c.now.Add(d)
 func newTestRouter(t testing.TB, policy string, prefill, decode []string) (*Snapshot, *handClock) {
 	t.Helper()
 	clock := &handClock{now: time.Unix(1_000_000, 0)}
-	r, err := New(Config{Prefill: prefill, Decode: decode, PrefillPolicy: policy, DecodePolicy: policy}, 0.25, clock.time)
+	r, err := New(Config{Prefill: MustEntries(prefill...), Decode: MustEntries(decode...), PrefillPolicy: policy, DecodePolicy: policy}, 0.25, clock.time)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,9 @@ const (
 	MaxGPUs = 4096
 )
 
-// Entry is a backend in a pool's list.
+// Entry is a backend in a pool's list, as an operator wants it.
 type Entry struct {
+	Role   Role // see Config.Entries
 	URL    string
 	Weight float64 // its share relative to the others
 	GPUs   float64 // 0: not given
@@ -102,6 +103,26 @@ func (e Entry) OwnWeight() float64 {
 		return 1
 	}
 	return min(e.GPUs, MaxWeight)
+}
+
+// MustEntries is ParseEntry for texts that are known to be right. It panics if one is not.
+func MustEntries(texts ...string) (all []Entry) {
+	for _, text := range texts {
+		e, err := ParseEntry(text)
+		if err != nil {
+			panic(fmt.Sprintf("BUG: %q %v", e.URL, err))
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// Texts writes each of the entries as ParseEntry reads it.
+func Texts(entries []Entry) (texts []string) {
+	for _, e := range entries {
+		texts = append(texts, e.String())
+	}
+	return texts
 }
 
 // String writes the entry as ParseEntry reads it, without what need not be said.

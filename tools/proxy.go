@@ -16,6 +16,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/daemon"
+	"xpyd/router"
 	"xpyd/tools/churn"
 )
 
@@ -98,7 +99,7 @@ func serveCommand(given string, args []string) ([]string, error) {
 func inProcess(cfg config.Config) func(prefill, decode []string) (churn.Proxy, error) {
 	return func(prefill, decode []string) (churn.Proxy, error) {
 		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
-		cfg.Router.Prefill, cfg.Router.Decode = prefill, decode
+		cfg.Router.Prefill, cfg.Router.Decode = router.MustEntries(prefill...), router.MustEntries(decode...)
 		cfg.Timeouts.Drain = 5 * time.Second
 		p, err := daemon.Start(cfg, "tools", zerolog.Nop())
 		if err != nil {

@@ -48,9 +48,9 @@ func openSite() (*site, error) {
 		}
 		s.engines = append(s.engines, e)
 		if i < 2 {
-			pools.Prefill = append(pools.Prefill, e.URL())
+			pools.Prefill = append(pools.Prefill, router.MustEntries(e.URL())...)
 		} else {
-			pools.Decode = append(pools.Decode, e.URL())
+			pools.Decode = append(pools.Decode, router.MustEntries(e.URL())...)
 		}
 	}
 	cfg := config.Default()

@@ -33,7 +33,7 @@ func routings() []routing {
 // byDefault has the policies that a proxy in front of both pools takes with the pd.mode.
 func byDefault(name, mode string) routing {
 	c := router.DefaultConfig()
-	c.PD.Mode, c.Prefill, c.Decode = mode, []string{"http://p"}, []string{"http://d"}
+	c.PD.Mode, c.Prefill, c.Decode = mode, router.MustEntries("http://p"), router.MustEntries("http://d")
 	return routing{name: name, prefill: c.PrefillPolicy, decode: c.ChosenDecodePolicy(), mode: mode}
 }
 

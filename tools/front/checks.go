@@ -14,6 +14,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/daemon"
+	"xpyd/router"
 	"xpyd/sim"
 	"xpyd/tools/sse"
 )
@@ -48,7 +49,7 @@ func startRig() (*rig, error) {
 	}
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin = "127.0.0.1:0", ""
-	cfg.Router.Prefill, cfg.Router.Decode = []string{p.URL()}, []string{d.URL()}
+	cfg.Router.Prefill, cfg.Router.Decode = router.MustEntries(p.URL()), router.MustEntries(d.URL())
 	x, err := daemon.Start(cfg, "front", zerolog.Nop())
 	if err != nil {
 		return nil, errors.Join(err, p.Close(), d.Close())
