@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xpyd/router"
 )
 
 // Ports that cannot be, or that lead requests back to xpyd, are refused before anything is opened.
@@ -55,7 +57,7 @@ func TestOwnPortIsNoMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	pools := c.Router
-	pools.Decode = append(slices.Clone(pools.Decode), "http://localhost:8080")
+	pools.Decode = append(slices.Clone(pools.Decode), router.MustEntries("http://localhost:8080")...)
 	if err := c.Fits(pools); err == nil || !strings.Contains(err.Error(), "own data port") {
 		t.Errorf("%v, want that it is the own data port", err)
 	}
