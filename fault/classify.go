@@ -163,8 +163,8 @@ func classifyDecode(f Fault) Verdict {
 }
 
 // cutFate is the fate of the handle after xpyd has cut a request to D, at a deadline too. A D that has the whole request
-// may be reading P's blocks. It aborts, which frees them, and nobody else may do so before that. A request that was cut while it was written frees nothing, and
-// neither does a D that broke off by itself.
+// may be reading P's blocks. It aborts, which frees them, and nobody else may do so before that. A request that was cut
+// while it was written frees nothing, and neither does a D that broke off by itself.
 func cutFate(f Fault) Fate {
 	if f.At <= AtRequest || f.HungUp {
 		return FateBack

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"time"
 
 	"xpyd/fault"
 	"xpyd/kvparams"
@@ -68,17 +67,12 @@ func givenUp(e *fault.Error) bool {
 // and no more than the request allows. Of a stream, the events show the tokens, except those that D made while the client
 // did not read.
 func (c *completion) generated() int {
-	var had time.Duration
-	seen, committed := 0, c.state.get() == stateCommitted
-	switch {
-	case c.times.handed.IsZero(), c.bill.stream && !committed: // no token has come
-		return 0
-	case committed && c.d.streamed:
+	seen, had, committed := 0, c.d.worked, c.state.get() == stateCommitted
+	if committed && c.d.streamed {
 		seen, had = c.d.relay.content, c.d.relay.waited
-	case committed:
-		had = c.d.answered.Sub(c.times.handed)
-	default:
-		had = time.Since(c.times.handed)
+	}
+	if had == 0 || c.bill.stream && !committed { // no token has come
+		return seen
 	}
 	n := seen + c.d.lease.Backend.Generated(had)*c.bill.choices
 	if most := c.bill.most * c.bill.choices; most >= 0 {

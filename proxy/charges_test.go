@@ -10,6 +10,7 @@ import (
 
 	"xpyd/limits"
 	"xpyd/proxy"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -120,6 +121,29 @@ func TestKeyPaysForTightDeadlines(t *testing.T) {
 			t.Errorf("%v tokens charged", n)
 		}
 	})
+}
+
+// A decode engine that failed has made no tokens, however long the request then waits for another one.
+func TestKeyPaysNothingForTheWaitAfterAFailure(t *testing.T) {
+	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.Header().Set("Retry-After", "20")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	r := newRig(t, rigOptions{
+		config: func(c *proxy.Config) { c.Keys = []limits.Terms{holder("alpha", nil)} },
+		router: func(c *router.Config) {
+			d.asDecode(c)
+			c.Queue.Wait = time.Minute // as long as Retry-After is obeyed
+		},
+	})
+	body := `{"model":"sim","prompt":"x","max_tokens":1000}`
+	if a := r.post("/v1/completions", body, append(as("alpha"), "X-Request-Timeout", "1.5")...); a.status != 504 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if n, want := charged(r, 1), computed(r); n != want || n == 0 {
+		t.Errorf("%v tokens charged, %v computed", n, want)
+	}
 }
 
 // leaveAfter sends a request as alpha and leaves after a while.

@@ -88,8 +88,8 @@ func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill b
 	return decodeFailed, false
 }
 
-// spareCut keeps the request from asking P again, if there is another one. P's leg was cut as D broke off, and what killed D may be
-// killing P unseen. A D that was cut is asked last in any case.
+// spareCut keeps the request from asking P again, if there is another one. P's leg was cut as D broke off, and what
+// killed D may be killing P unseen. A D that was cut is asked last in any case.
 func (c *completion) spareCut(b *router.Backend) {
 	if tried := append(c.p.tried, b); c.snap.Pick(c.wantPrefill(tried)) != nil {
 		c.p.tried = tried

@@ -31,7 +31,7 @@ type decodeLeg struct {
 	ejected  bool // D was reserved although it was ejected, because no other was to be had
 	leg      kvparams.Leg
 	started  time.Time
-	answered time.Time // the client may have the answer
+	worked   time.Duration // how long D had the request when it answered, or was given up
 	span     trace.Leg
 	// The router learns prices from these. own is the estimated tokens that D does not have in
 	// its cache, and ahead those that it was already computing. streams is what D did at the first event.
@@ -93,6 +93,9 @@ func (c *completion) decode() *failure {
 
 // decodeTried closes a leg that failed, and notes b so that the request does not ask it again.
 func (c *completion) decodeTried(b *router.Backend, f *failure) {
+	if givenUp(f.told) && !c.times.handed.IsZero() {
+		c.d.worked = time.Since(c.times.handed)
+	}
 	c.endDecode(b, f.Outcome, f.Code)
 	c.d.x.Uncut(cutDown, cutSource) // for the next backend
 	c.moved = c.moved || f.moved
@@ -270,7 +273,7 @@ func (c *completion) commitLarge(err error) error {
 // again, so commit gives the request body back.
 func (c *completion) commit() {
 	c.state.set(stateCommitted)
-	c.d.answered = time.Now()
+	c.d.worked = time.Since(c.times.handed)
 	c.endRetry()
 	c.firstToken()
 	if c.path == pathDecodeOnly && c.p.refusing != nil {

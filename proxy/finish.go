@@ -259,7 +259,7 @@ func (c *completion) recycle() {
 	c.p.refusing, c.p.refused = nil, false
 	c.p.beside.counted = 0
 	c.p.beside.due.Store(false) // a panic may have left it
-	c.handoff, c.d.failed = handoff.Handoff{}, nil
+	c.handoff, c.d.failed, c.d.worked = handoff.Handoff{}, nil, 0
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
 	c.encoding.Store(nil)
