@@ -35,7 +35,7 @@ func malformedRequests() []badRequest {
 		{"length and chunks", 400, badPost("Transfer-Encoding: chunked\r\n", goodBody)},
 		{"folded header", 400, badPost("X-A: b\r\n c\r\n", goodBody)},
 		{"blank before the colon", 400, badPost("X-A : b\r\n", goodBody)},
-		{"head of 20 KiB", 431, badPost("X-A: "+strings.Repeat("a", 20<<10)+"\r\n", goodBody)},
+		{"head of 40 KiB", 431, badPost("X-A: "+strings.Repeat("a", 40<<10)+"\r\n", goodBody)},
 		{"bad chunk", 400, "POST /v1/completions HTTP/1.1\r\nHost: soak\r\nContent-Type: application/json\r\n%sTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"},
 		{"no JSON", 400, badPost("", `{"model":"sim","prompt":"a"`)},
 		{"a field twice", 400, badPost("", `{"model":"sim","prompt":"a","prompt":"b"}`)},
