@@ -17,6 +17,7 @@ import (
 	"xpyd/daemon"
 	"xpyd/router"
 	"xpyd/sim"
+	"xpyd/tools/process"
 )
 
 // token is that of the site's admin port.
@@ -82,12 +83,7 @@ func (s *site) request(ctx context.Context) {
 	}
 	body := fmt.Sprintf(`{"model":"sim","stream":true,"max_tokens":%d,"messages":[{"role":"user","content":"%d %s"}]}`,
 		20+rand.IntN(60), rand.Int(), strings.Repeat("word ", 100+rand.IntN(1500)))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.proxy.Addr+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		return
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := process.Send(ctx, http.DefaultClient, "http://"+s.proxy.Addr+"/v1/chat/completions", []byte(body))
 	if err != nil {
 		_ = rest(ctx, 100*time.Millisecond) // the proxy may have ended
 		return

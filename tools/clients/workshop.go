@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"xpyd/tools/process"
 )
 
 // uvVersion is the version of the installer of the Python tools, which is the one of
@@ -26,11 +28,11 @@ type workshop struct {
 }
 
 func openWorkshop() (*workshop, error) {
-	dir, err := cacheDir("CLIENTS_CACHE", "xpyd-clients")
+	dir, err := process.CacheDir("CLIENTS_CACHE", "xpyd-clients")
 	if err != nil {
 		return nil, err
 	}
-	e2e, err := cacheDir("E2E_CACHE", "xpyd-e2e")
+	e2e, err := process.E2ECache()
 	if err != nil {
 		return nil, err
 	}
@@ -38,17 +40,6 @@ func openWorkshop() (*workshop, error) {
 		return nil, fmt.Errorf("make the cache (name another one in CLIENTS_CACHE): %w", err)
 	}
 	return &workshop{dir: dir, e2e: e2e}, nil
-}
-
-func cacheDir(variable, name string) (string, error) {
-	if dir := os.Getenv(variable); dir != "" {
-		return filepath.Abs(dir)
-	}
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the cache (set %s): %w", variable, err)
-	}
-	return filepath.Join(base, name), nil
 }
 
 // install makes the folder name by make, unless it was made from the same files and words before. A

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"xpyd/tools/process"
 	"xpyd/tools/sse"
 )
 
@@ -37,13 +37,7 @@ func client() *http.Client {
 
 // send sends the request and reads the whole answer. An error is about the connection.
 func send(ctx context.Context, base string, c request) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+c.path, bytes.NewReader(c.body))
-	if err != nil {
-		return answer{}, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Request-Id", c.id)
-	res, err := client().Do(req)
+	res, err := process.Send(ctx, client(), base+c.path, c.body, "X-Request-Id", c.id)
 	if err != nil {
 		return answer{}, err
 	}

@@ -95,15 +95,11 @@ func (e *engine) warm(ctx context.Context) error {
 func (e *engine) warmRank(ctx context.Context, rank int) error {
 	const body = `{"model":%q,"prompt":"the first","max_tokens":2,"temperature":0,"logprobs":1}`
 	text := fmt.Sprintf(body, cmp.Or(e.model, "tiny"))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v1/completions", strings.NewReader(text))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
+	var header []string
 	if e.ranks > 0 {
-		req.Header.Set("X-data-parallel-rank", strconv.Itoa(rank))
+		header = []string{"X-data-parallel-rank", strconv.Itoa(rank)}
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := process.Send(ctx, http.DefaultClient, e.url+"/v1/completions", []byte(text), header...)
 	if err != nil {
 		return err
 	}

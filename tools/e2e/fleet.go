@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"xpyd/tools/process"
 )
 
 // fleet is the engines and proxies of a run. It owns their processes.
@@ -44,7 +46,7 @@ func newFleet(o options) (*fleet, error) {
 	if _, err := os.Stat(o.xpyd); err != nil {
 		return nil, fmt.Errorf("find the program to judge (make build): %w", err)
 	}
-	cache, err := cacheDir()
+	cache, err := process.E2ECache()
 	if err != nil {
 		return nil, err
 	}
@@ -59,18 +61,6 @@ func newFleet(o options) (*fleet, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// cacheDir returns E2E_CACHE or its default, which is that of scripts/real-vllm.
-func cacheDir() (string, error) {
-	if dir := os.Getenv("E2E_CACHE"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the cache (set E2E_CACHE): %w", err)
-	}
-	return filepath.Join(base, "xpyd-e2e"), nil
 }
 
 // engine starts an engine, or returns the running one of that name and spec. It first stops one of

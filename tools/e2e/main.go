@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"syscall"
+
+	"xpyd/tools/process"
 )
 
 // The exit statuses.
@@ -71,7 +73,7 @@ func run() int {
 	flag.StringVar(&o.version, "version", "", "version of vLLM, as given to setup.sh (its default)")
 	flag.Parse()
 	if *guarded {
-		cache, err := cacheDir()
+		cache, err := process.E2ECache()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
 			return exitFailed

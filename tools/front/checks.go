@@ -16,6 +16,7 @@ import (
 	"xpyd/daemon"
 	"xpyd/router"
 	"xpyd/sim"
+	"xpyd/tools/process"
 	"xpyd/tools/sse"
 )
 
@@ -111,13 +112,8 @@ func (r *rig) check(ctx context.Context, c check, addr string) error {
 // send sends a streamed completion with a client of its own.
 func (t *trial) send(ctx context.Context, prompt string, tokens int, padding string) (*http.Response, error) {
 	body := fmt.Sprintf(`{"model":"sim","prompt":%q,"max_tokens":%d,"stream":true%s}`, prompt, tokens, padding)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+"/v1/completions", strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Request-Id", t.id)
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := process.Send(ctx, client, t.url+"/v1/completions", []byte(body), "X-Request-Id", t.id)
 	if err != nil {
 		return nil, err
 	}

@@ -90,13 +90,9 @@ func engineScript(ctx context.Context, args ...string) error {
 
 // venv is where scripts/real-vllm/setup.sh puts vLLM and its model.
 func venv() (vllm, tokenizer string, err error) {
-	cache := os.Getenv("E2E_CACHE")
-	if cache == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return "", "", fmt.Errorf("find the cache (set E2E_CACHE): %w", err)
-		}
-		cache = filepath.Join(base, "xpyd-e2e")
+	cache, err := process.E2ECache()
+	if err != nil {
+		return "", "", err
 	}
 	found, err := filepath.Glob(filepath.Join(cache, "venv-*", "bin", "vllm"))
 	if err != nil || len(found) == 0 {

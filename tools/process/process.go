@@ -228,6 +228,23 @@ func (p *Process) pause(ctx context.Context) error {
 	}
 }
 
+// Send posts JSON with more header fields, each a name and a value, and returns the answer to be read.
+func Send(ctx context.Context, client *http.Client, url string, body []byte, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("send a request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("send a request: %w", err)
+	}
+	return resp, nil
+}
+
 // Get reads a page and then closes its connection. A status other than 200 is an error.
 func Get(ctx context.Context, url string) ([]byte, error) {
 	return exchange(ctx, http.MethodGet, url, nil)

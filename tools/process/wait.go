@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -39,6 +40,27 @@ func AwaitPolled(ctx context.Context, admin string, engines int) error {
 		SleepUntil(ctx, time.Now().Add(50*time.Millisecond))
 	}
 	return ctx.Err()
+}
+
+// AwaitWarmed waits until the proxy has sent no request of its own over a pair of engines from one tick to the
+// next. warmed is false if that did not happen within bound.
+func AwaitWarmed(ctx context.Context, admin string, tick, bound time.Duration) (warmed bool, err error) {
+	last := -1.0
+	for end := time.Now().Add(bound); time.Now().Before(end); {
+		page, err := PageOf(ctx, "http://"+admin)
+		if err != nil {
+			return false, fmt.Errorf("count warm-ups: %w", err)
+		}
+		sum, _ := page.Sum("xpyd_warmups_total") // before the first there is no series
+		if sum == last {
+			return true, nil
+		}
+		last = sum
+		if err := Sleep(ctx, tick); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // Sleep waits for d, or returns why ctx ended.

@@ -42,17 +42,13 @@ func drive(ctx context.Context, addr string, requests []request, start time.Time
 
 // ask sends one request and reads its answer.
 func (a *answer) ask(ctx context.Context, client *http.Client, addr string, q *request, sessions bool) error {
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/chat/completions", bytes.NewReader(q.body))
-	if err != nil {
-		return fmt.Errorf("send a request: %w", err)
-	}
-	post.Header.Set("Content-Type", "application/json")
+	var header []string
 	if sessions {
-		post.Header.Set(sessionHeader, q.session)
+		header = []string{sessionHeader, q.session}
 	}
-	resp, err := client.Do(post)
+	resp, err := process.Send(ctx, client, "http://"+addr+"/v1/chat/completions", q.body, header...)
 	if err != nil {
-		return fmt.Errorf("send a request: %w", err)
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {

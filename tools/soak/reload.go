@@ -311,11 +311,15 @@ func (r *reload) putInForce(ctx context.Context) (said reloadedLine, err error) 
 // rest waits until the proxy has no requests, no connection to a removed backend, and holds no more
 // than want and what the counters take that it keeps of removed backends. With nil it may hold anything.
 func (r *reload) rest(ctx context.Context, want *process.Census) (least process.Census, err error) {
-	if err := r.warmedUp(ctx); err != nil {
+	const bound = 5 * time.Minute
+	_, admin, _ := r.proxy.now()
+	switch warmed, err := process.AwaitWarmed(ctx, admin, r.o.Rest/2, bound); {
+	case err != nil:
 		return least, err
+	case !warmed:
+		return least, fmt.Errorf("the proxy still warms pairs up after %v", bound)
 	}
 	if want != nil {
-		_, admin, _ := r.proxy.now()
 		series, err := process.Series(ctx, admin)
 		if err != nil {
 			return least, err
@@ -343,26 +347,6 @@ func (r *reload) rest(ctx context.Context, want *process.Census) (least process.
 
 // seriesSize is about what a counter takes in the proxy's heap.
 const seriesSize = 1 << 10
-
-// warmedUp waits until the proxy sends no more requests of its own over new pairs.
-func (r *reload) warmedUp(ctx context.Context) error {
-	const bound = 5 * time.Minute
-	_, admin, _ := r.proxy.now()
-	last := -1.0
-	for end := time.Now().Add(bound); time.Now().Before(end); {
-		series, err := process.Series(ctx, admin)
-		if err != nil {
-			return err
-		}
-		sum := series[`xpyd_warmups_total{result="ok"}`] + series[`xpyd_warmups_total{result="failed"}`]
-		if sum == last {
-			return nil
-		}
-		last = sum
-		process.SleepUntil(ctx, time.Now().Add(r.o.Rest/2))
-	}
-	return fmt.Errorf("the proxy still warms pairs up after %v", bound)
-}
 
 // beyond says what c has more than base, or "" if nothing. Descriptors come and go with the
 // readings of the engines. The engines count those that belong to removed ones.

@@ -2,8 +2,6 @@ package versus
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"time"
 
 	"xpyd/tools/process"
@@ -22,30 +20,6 @@ func settle(ctx context.Context, s shape, p *running) error {
 	if p.admin == "" || s.prefills == 0 || s.prefills+s.decodes < manyBackends {
 		return nil
 	}
-	var before map[string]float64
-	for end := time.Now().Add(settleLimit); time.Now().Before(end); {
-		now, err := warmUpsOf(ctx, p.admin)
-		if err != nil {
-			return err
-		}
-		if maps.Equal(now, before) {
-			return nil
-		}
-		before = now
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(settleTick):
-		}
-	}
-	return nil
-}
-
-// warmUpsOf returns how many there were, by result.
-func warmUpsOf(ctx context.Context, admin string) (map[string]float64, error) {
-	page, err := process.PageOf(ctx, "http://"+admin)
-	if err != nil {
-		return nil, fmt.Errorf("count warm-ups: %w", err)
-	}
-	return page.By("xpyd_warmups_total", "result"), nil
+	_, err := process.AwaitWarmed(ctx, p.admin, settleTick, settleLimit)
+	return err
 }
