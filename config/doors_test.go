@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"xpyd/tlsconf/tlstest"
 )
 
@@ -35,6 +37,16 @@ func TestAdminPortForOthersNeedsAToken(t *testing.T) {
 				t.Errorf("%q %q: %q", addr, enough, got)
 			}
 		}
+	}
+}
+
+// Who asks where the admin port is does not stop at a value of something else.
+func TestAdminPortBesideWrongValues(t *testing.T) {
+	fs := pflag.NewFlagSet("xpyd", pflag.ContinueOnError)
+	AddFlags(fs)
+	environ := []string{"XPYD_DECODE=http://d:1 weight=many", "XPYD_TIMEOUTS_DIAL=soon", "XPYD_ADMIN=127.0.0.1:9", "XPYD_ADMIN_TLS_CERT=gone.pem"}
+	if addr, secured, err := AdminPort(t.Context(), NewFiles(false), fs, environ); err != nil || addr != "127.0.0.1:9" || !secured {
+		t.Errorf("%q, %v, %v", addr, secured, err)
 	}
 }
 
