@@ -77,6 +77,9 @@ func (c *Counts) Orphan(id Client) { c.change(id, func(n *count) { n.orphans++ }
 // Settled ends what Orphan began.
 func (c *Counts) Settled(id Client) { c.change(id, func(n *count) { n.orphans-- }) }
 
+// Served notes that a completion of the client has its answer, so it becomes no orphan. Another one may go on for it.
+func (c *Counts) Served(id Client) { c.change(id, func(*count) {}) }
+
 // Wait returns nil if the client's next completion may go on at once. Otherwise it returns a channel that is closed when it
 // may. If it does not wait for that, it calls Quit.
 func (c *Counts) Wait(id Client) (turn chan struct{}) {

@@ -275,6 +275,7 @@ func (c *completion) commit() {
 	c.state.set(stateCommitted)
 	c.d.worked = time.Since(c.times.handed)
 	c.endRetry()
+	c.s.clients.Served(c.client)
 	c.firstToken()
 	if c.path == pathDecodeOnly && c.p.refusing != nil {
 		c.s.engines.Refused(c.p.refusing, c.p.always, c.p.flag)

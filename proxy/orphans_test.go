@@ -68,3 +68,46 @@ func TestFewPrefillsRunForNobody(t *testing.T) {
 	_ = next.Close()
 	r.expectNothingHeld()
 }
+
+// When the prefills for nobody are over, all that have waited for them go on, and not only as others end.
+func TestAllGoOnAfterPrefillsForNobody(t *testing.T) {
+	const next = 9
+	var orphans, streams atomic.Int32
+	settled, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	settle, end := func() { once.Do(func() { close(settled) }) }, sync.OnceFunc(func() { close(ended) })
+	defer end()
+	defer settle()
+	r := newRig(t, rigOptions{engine: func(o *sim.Options) {
+		o.Hook = func(e sim.Event) {
+			switch {
+			case e.Phase == sim.PhasePrefillEnding && orphans.Load() < 2:
+				orphans.Add(1)
+				<-settled
+			case e.Phase == sim.PhaseStreamEvent && e.Index == 2 && o.Role == sim.RoleDecode:
+				streams.Add(1)
+				<-ended
+			}
+		}
+	}, config: func(c *proxy.Config) { c.Timeouts.PrefillAbortGrace = patience }})
+	body := `{"model":"sim","prompt":"hello there","max_tokens":4,"stream":true}`
+	send := func() net.Conn {
+		conn := r.dialRaw()
+		_, _ = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		return conn
+	}
+	for i := range 2 {
+		conn := send()
+		r.await("a prefill", func() bool { return int(orphans.Load()) == i+1 })
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).CloseWrite()
+		r.await("its client has left", func() bool { return int(r.server.Departed()) == i+1 })
+	}
+	for range next {
+		defer send().Close()
+	}
+	r.await("all sent", func() bool { return r.server.View().Running() == next+2 })
+	settle()
+	r.await("all have begun", func() bool { return streams.Load() == next })
+	end()
+}
