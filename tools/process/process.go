@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -33,52 +32,7 @@ func Start(output string, env []string, name string, args ...string) (*Process, 
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer func() { _ = out.Close() }() // the child has its own
-	p, err := launch(out, env, name, args)
-	if err != nil {
-		return nil, err
-	}
-	p.output = output
-	go p.wait()
-	return p, nil
-}
-
-// StartFollowed is Start, but line also gets each line of the output, one after the other, until
-// the program and all that share its output have ended.
-func StartFollowed(output string, line func([]byte), name string, args ...string) (*Process, error) {
-	log, err := os.Create(output)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
-	}
-	p, err := launch(write, nil, name, args)
-	_ = write.Close() // the child has its own
-	if err != nil {
-		return nil, errors.Join(err, read.Close(), log.Close())
-	}
-	p.output = output
-	go func() {
-		in := bufio.NewReader(read)
-		for {
-			text, err := in.ReadBytes('\n')
-			_, _ = log.Write(text) // a copy for people
-			if len(text) > 0 {
-				line(text)
-			}
-			if err != nil {
-				break
-			}
-		}
-		_, _ = read.Close(), log.Close()
-		p.wait()
-	}()
-	return p, nil
-}
-
-func launch(out *os.File, env []string, name string, args []string) (*Process, error) {
-	p := &Process{cmd: exec.Command(name, args...), ended: make(chan struct{})}
+	p := &Process{cmd: exec.Command(name, args...), output: output, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), env...)
 	// It gets a process group of its own. Ctrl-C then reaches only this process, which ends the
@@ -87,6 +41,7 @@ func launch(out *os.File, env []string, name string, args []string) (*Process, e
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+	go p.wait()
 	return p, nil
 }
 
@@ -115,9 +70,6 @@ func StartTelling(ctx context.Context, output string, env []string, mark string,
 // PID is the process id, also after the end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Ended is closed when the program has ended.
-func (p *Process) Ended() <-chan struct{} { return p.ended }
-
 // Gone reports whether the program has ended.
 func (p *Process) Gone() bool {
 	select {
@@ -126,14 +78,6 @@ func (p *Process) Gone() bool {
 	default:
 		return false
 	}
-}
-
-// Signal sends the signal to the program alone.
-func (p *Process) Signal(sig syscall.Signal) error {
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		return fmt.Errorf("send %v to %s: %w", sig, p.cmd.Path, err)
-	}
-	return nil
 }
 
 // Stop ends the process group, and kills what does not end within 3 s.

@@ -78,7 +78,7 @@ func TestEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tc.name == "before" {
-			<-p.Ended()
+			<-p.ended
 		}
 		if err := p.End(tc.within); (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q in it", tc.name, err, tc.want)
@@ -86,20 +86,5 @@ func TestEnd(t *testing.T) {
 		if !p.Gone() {
 			t.Errorf("%s: it is there afterwards", tc.name)
 		}
-	}
-}
-
-// A follower gets the whole output, as the file does.
-func TestStartFollowed(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "log")
-	var got strings.Builder
-	p, err := StartFollowed(file, func(line []byte) { got.WriteString("[" + string(line) + "]") }, "/bin/sh", "-c", "echo a; printf 'b'; sleep 0.05; echo c >&2; printf d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-p.Ended()
-	text, err := os.ReadFile(file)
-	if err != nil || string(text) != "a\nbc\nd" || got.String() != "[a\n][bc\n][d]" {
-		t.Errorf("file %q, lines %q, error %v", text, &got, err)
 	}
 }
