@@ -126,7 +126,7 @@ record: ## record the answers of a real vLLM (VLLM=0.32.0) in sim/testdata, and 
 	go test -run '^TestSimIsTheRecordedEngine$$' ./sim
 
 docs: ## rewrite the tables of docs/ and configs/default.yaml from the code
-	go test -p 1 -run '^TestDocs' ./config ./cmd ./sim -update
+	go test -p 1 -run '^TestDocs' ./cmd/config ./cmd ./sim -update
 
 # go build itself knows what is up to date.
 dist/tools:

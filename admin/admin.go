@@ -14,8 +14,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"xpyd/desk"
-	"xpyd/gate"
+	"xpyd/admin/desk"
+	"xpyd/intake/gate"
 	"xpyd/proxy"
 	"xpyd/router"
 )

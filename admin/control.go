@@ -11,8 +11,8 @@ import (
 	"reflect"
 	"strings"
 
-	"xpyd/members"
-	"xpyd/nearest"
+	"xpyd/admin/members"
+	"xpyd/internal/nearest"
 	"xpyd/router"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"xpyd/members"
+	"xpyd/admin/members"
 	"xpyd/router"
 )
 

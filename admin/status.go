@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/desk"
+	"xpyd/admin/desk"
 	"xpyd/router"
 )
 

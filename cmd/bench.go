@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 func newBenchCmd() *cobra.Command {

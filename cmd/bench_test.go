@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"xpyd/bench/result"
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/sim"
 )
 

@@ -12,7 +12,7 @@ import (
 	"xpyd/bench"
 	"xpyd/bench/advice"
 	"xpyd/bench/result"
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // chunk is how many tokens the chunk latency waits for.

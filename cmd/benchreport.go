@@ -13,7 +13,7 @@ import (
 	"xpyd/bench/plot"
 	printer "xpyd/bench/report"
 	"xpyd/bench/result"
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // reportFlags are the flags of bench report.

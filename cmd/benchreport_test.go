@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	printer "xpyd/bench/report"
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 const savedSweep = "../bench/report/testdata/sweep"

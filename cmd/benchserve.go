@@ -15,7 +15,7 @@ import (
 	"xpyd/bench/progress"
 	printer "xpyd/bench/report"
 	"xpyd/bench/result"
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 func newBenchServeCmd() *cobra.Command {

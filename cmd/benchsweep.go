@@ -13,7 +13,7 @@ import (
 	"xpyd/bench/advice"
 	printer "xpyd/bench/report"
 	"xpyd/bench/sweep"
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // sweepFlags are the flags of bench sweep.

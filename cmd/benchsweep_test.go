@@ -13,7 +13,7 @@ import (
 
 	"xpyd/bench/result"
 	"xpyd/bench/sweep"
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/sim"
 )
 

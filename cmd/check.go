@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/daemon"
+	"xpyd/cmd/config"
+	"xpyd/cmd/daemon"
 	"xpyd/router"
 )
 

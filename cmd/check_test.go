@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/sim"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"xpyd/config"
-	"xpyd/ctl"
+	"xpyd/cmd/config"
+	"xpyd/cmd/ctl"
 	"xpyd/router"
 )
 

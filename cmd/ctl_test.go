@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/config"
-	"xpyd/tlsconf/tlstest"
+	"xpyd/cmd/config"
+	"xpyd/netio/tlsconf/tlstest"
 )
 
 // startAdmin starts a proxy whose engines nobody needs.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/ctl"
-	"xpyd/files"
-	"xpyd/tlsconf"
+	"xpyd/cmd/config"
+	"xpyd/cmd/ctl"
+	"xpyd/internal/files"
+	"xpyd/netio/tlsconf"
 )
 
 // adminFlags say how to reach the admin port of a running process.

@@ -16,8 +16,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/daemon"
+	"xpyd/cmd/config"
+	"xpyd/cmd/daemon"
 	"xpyd/router"
 	"xpyd/sim"
 )

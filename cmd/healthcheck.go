@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/ctl"
+	"xpyd/cmd/config"
+	"xpyd/cmd/ctl"
 )
 
 func newHealthcheckCmd(flags *adminFlags) *cobra.Command {

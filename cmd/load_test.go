@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // load reads the configuration as a command would, after parsing args.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"xpyd/config"
-	"xpyd/migrate"
+	"xpyd/cmd/config"
+	"xpyd/cmd/migrate"
 )
 
 func newMigrateCmd() *cobra.Command {

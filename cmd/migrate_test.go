@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // runRoot runs a command line and returns what it writes to standard output and to standard error.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/daemon"
+	"xpyd/cmd/daemon"
 )
 
 // If a process is killed while its successor starts, no other process serves. So the successor takes

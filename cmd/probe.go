@@ -13,11 +13,11 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
-	"xpyd/config"
-	"xpyd/files"
+	"xpyd/cmd/config"
+	"xpyd/internal/files"
 	"xpyd/kvparams"
+	"xpyd/netio/tlsconf"
 	"xpyd/router"
-	"xpyd/tlsconf"
 )
 
 const (

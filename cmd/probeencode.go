@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"slices"
 
+	"xpyd/bench/verify"
 	"xpyd/kvparams"
-	"xpyd/verify"
 )
 
 // encoders asks the encode engines what is asked of all, and then has each encode an item as serve would. Of the others, only

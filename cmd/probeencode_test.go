@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/config"
+	"xpyd/bench/verify"
+	"xpyd/cmd/config"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/verify"
 )
 
 // An engine that can encode is found fit, by a request like those of serve.

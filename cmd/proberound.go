@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/exposition"
 	"xpyd/kvparams"
+	"xpyd/metrics/exposition"
 	"xpyd/router"
 )
 

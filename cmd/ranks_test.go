@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/sim"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // The exit codes are 0 for success, 1 for a failure, and 2 for a wrong flag, key, URL or file.

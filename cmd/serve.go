@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/daemon"
+	"xpyd/cmd/config"
+	"xpyd/cmd/daemon"
 )
 
 func newServeCmd() *cobra.Command {

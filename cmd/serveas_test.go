@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/config"
-	"xpyd/migrate"
+	"xpyd/cmd/config"
+	"xpyd/cmd/migrate"
 	"xpyd/sim"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/netio"
 	"xpyd/sim"
 )

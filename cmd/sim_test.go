@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // readyPipe hands the first line that is written to it to the reader of its channel.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/sim"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // xpyd sim --ranks serves engines of their own behind one port, and ends when one of them dies.

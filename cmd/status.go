@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/ctl"
+	"xpyd/cmd/config"
+	"xpyd/cmd/ctl"
 )
 
 // newStatusCmd is both `xpyd status` and `xpyd ctl status`. flags are those of the command above, or nil.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/tlsconf/tlstest"
+	"xpyd/netio/tlsconf/tlstest"
 )
 
 // secureTarget puts TLS before an engine and returns its URL.

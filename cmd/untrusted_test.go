@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/bench/verify"
 	"xpyd/sim"
-	"xpyd/verify"
 )
 
 // What a server says may not drive the terminal.

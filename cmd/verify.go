@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/files"
+	"xpyd/bench/verify"
+	"xpyd/cmd/config"
+	"xpyd/internal/files"
 	"xpyd/router"
-	"xpyd/verify"
 )
 
 // verifyFlags holds the flags of verify.

@@ -22,11 +22,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"xpyd/config"
-	"xpyd/daemon"
+	"xpyd/bench/verify"
+	"xpyd/cmd/config"
+	"xpyd/cmd/daemon"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/verify"
 )
 
 // verifyLease is that of the engines in these tests, which wait for its end.

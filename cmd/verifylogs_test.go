@@ -8,7 +8,7 @@ import (
 
 // verify --logs asks no engine, prints its row, and fails as the other rows do.
 func TestVerifyLogs(t *testing.T) {
-	const prefill, decode = "../verify/testdata/prefill-0.32.0.log", "../verify/testdata/decode-0.32.0.log"
+	const prefill, decode = "../bench/verify/testdata/prefill-0.32.0.log", "../bench/verify/testdata/decode-0.32.0.log"
 	run := func(args ...string) (string, error) {
 		var out bytes.Buffer
 		root := newRootCmd()

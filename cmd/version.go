@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // version is set by the linker (-X xpyd/cmd.version=…) in release builds.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 )
 
 // check prints each warning on a line and still succeeds.

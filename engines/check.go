@@ -15,9 +15,9 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/sys/unix"
 
+	"xpyd/netio/tlsconf"
+	"xpyd/netio/upstream"
 	"xpyd/router"
-	"xpyd/tlsconf"
-	"xpyd/upstream"
 )
 
 // checker keeps the state and version of each backend up to date, outside the hot path.

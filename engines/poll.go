@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/kvparams"
+	"xpyd/netio/upstream"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 const (

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/budget"
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
+	"xpyd/intake/budget"
 	"xpyd/kvparams"
+	"xpyd/netio/upstream"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // silentBackend takes requests and answers none.

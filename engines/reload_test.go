@@ -6,7 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
 )

@@ -18,11 +18,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/kvparams"
 	"xpyd/netio"
+	"xpyd/netio/upstream"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // Config is what a set needs from the process around it.

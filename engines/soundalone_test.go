@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
 )

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"xpyd/kvparams"
+	"xpyd/netio/upstream"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // Silence says nothing about an engine. One that was gone still is, and one that lived may live.

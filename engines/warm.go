@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/kvparams"
+	"xpyd/netio/upstream"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/tlsconf/tlstest"
+	"xpyd/netio/tlsconf/tlstest"
 )
 
 // What comes together with close_notify is not lost, and the end comes after it.

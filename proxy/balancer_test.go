@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/proxy"
-	"xpyd/tlsconf/tlstest"
 )
 
 // write sends what a client writes, and returns the connection.

@@ -3,9 +3,9 @@ package proxy
 import (
 	"bytes"
 
-	"xpyd/fault"
+	"xpyd/intake/limits"
 	"xpyd/kvparams"
-	"xpyd/limits"
+	"xpyd/proxy/fault"
 )
 
 // bill is what a completion costs its key as far as the request alone shows it.

@@ -5,13 +5,13 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
-	"xpyd/fault"
-	"xpyd/gate"
+	"xpyd/intake/budget"
+	"xpyd/intake/gate"
+	"xpyd/intake/routes"
+	"xpyd/intake/upload"
 	"xpyd/kvparams"
 	"xpyd/netio"
-	"xpyd/routes"
-	"xpyd/upload"
+	"xpyd/proxy/fault"
 )
 
 // readBody reads the client's whole request body. stop ends the read once it is set. Whoever sets it

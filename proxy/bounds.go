@@ -3,7 +3,7 @@ package proxy
 import (
 	"time"
 
-	"xpyd/upload"
+	"xpyd/intake/upload"
 )
 
 // bounds are the timeouts and limits that a reload may change. Each wait and each check takes those of

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/limits"
+	"xpyd/intake/limits"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"

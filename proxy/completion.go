@@ -7,16 +7,16 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
-	"xpyd/encode"
-	"xpyd/fault"
-	"xpyd/handoff"
-	"xpyd/heads"
+	"xpyd/engines/handoff"
+	"xpyd/intake/budget"
+	"xpyd/intake/heads"
+	"xpyd/intake/limits"
 	"xpyd/kvparams"
-	"xpyd/limits"
+	"xpyd/metrics/trace"
 	"xpyd/netio"
+	"xpyd/proxy/encode"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/trace"
 )
 
 // maxRounds bounds how often prefill and decode are started for one request.

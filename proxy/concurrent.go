@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"xpyd/fault"
-	"xpyd/handoff"
-	"xpyd/heads"
+	"xpyd/engines/handoff"
+	"xpyd/intake/heads"
 	"xpyd/kvparams"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 )
 

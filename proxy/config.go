@@ -4,11 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"xpyd/cors"
-	"xpyd/handoff"
-	"xpyd/limits"
-	"xpyd/tlsconf"
-	"xpyd/trace"
+	"xpyd/engines/handoff"
+	"xpyd/intake/cors"
+	"xpyd/intake/limits"
+	"xpyd/metrics/trace"
+	"xpyd/netio/tlsconf"
 )
 
 // Config is everything that the HTTP side needs. Package config fills it from flags, environment and file,

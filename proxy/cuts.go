@@ -3,10 +3,10 @@ package proxy
 import (
 	"time"
 
-	"xpyd/fault"
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // What cuts a leg, and when. P may have an answer on its way that holds a handle, so P is rarely

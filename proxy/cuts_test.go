@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/kvparams"
+	"xpyd/netio/upstream"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // muteBackend takes requests and never answers. It reports each to seen when its head begins.

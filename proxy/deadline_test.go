@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/router"

@@ -7,13 +7,13 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
-	"xpyd/fault"
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
+	"xpyd/intake/budget"
 	"xpyd/kvparams"
+	"xpyd/metrics/trace"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/trace"
-	"xpyd/upstream"
 )
 
 // decodeLeg is the second leg. It sends the client's own request with the handle, and its answer goes to the client.

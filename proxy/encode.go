@@ -3,8 +3,8 @@ package proxy
 import (
 	"time"
 
-	"xpyd/encode"
-	"xpyd/fault"
+	"xpyd/proxy/encode"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 )
 

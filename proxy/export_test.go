@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"xpyd/budget"
 	"xpyd/engines"
+	"xpyd/intake/budget"
+	"xpyd/netio/upstream/nametest"
 	"xpyd/router"
-	"xpyd/upstream/nametest"
 )
 
 // Departed is how many clients of running completions are known to have left.

@@ -4,7 +4,7 @@ import (
 	"io"
 	"sync/atomic"
 
-	"xpyd/budget"
+	"xpyd/intake/budget"
 	"xpyd/metrics"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
 	"xpyd/kvparams"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // This file turns what happened to a failed leg into a fault for fault.Classify to judge.

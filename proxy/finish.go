@@ -6,13 +6,13 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
-	"xpyd/fault"
-	"xpyd/handoff"
-	"xpyd/heads"
+	"xpyd/engines/handoff"
+	"xpyd/intake/budget"
+	"xpyd/intake/heads"
+	"xpyd/intake/limits"
 	"xpyd/kvparams"
-	"xpyd/limits"
 	"xpyd/metrics"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 )
 

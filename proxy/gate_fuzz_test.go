@@ -17,10 +17,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
-	"xpyd/gate"
-	"xpyd/heads"
+	"xpyd/intake/gate"
+	"xpyd/intake/heads"
 	"xpyd/netio"
+	"xpyd/proxy/fault"
 )
 
 // gateServer is the gate on a server of its own, so that each case is about the

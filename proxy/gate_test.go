@@ -20,9 +20,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
-	"xpyd/gate"
+	"xpyd/intake/gate"
 	"xpyd/netio"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 )
 

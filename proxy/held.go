@@ -9,11 +9,11 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
-	"xpyd/fault"
+	"xpyd/intake/budget"
 	"xpyd/kvparams"
 	"xpyd/netio"
-	"xpyd/upstream"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 )
 
 // freeAnswer is how much an answer may hold without a charge. Sockets hold as much for a client that

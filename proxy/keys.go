@@ -7,11 +7,11 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
-	"xpyd/fault"
-	"xpyd/heads"
-	"xpyd/limits"
+	"xpyd/intake/budget"
+	"xpyd/intake/heads"
+	"xpyd/intake/limits"
 	"xpyd/netio"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 )
 

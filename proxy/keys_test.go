@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/limits"
+	"xpyd/intake/limits"
 	"xpyd/proxy"
 	"xpyd/sim"
 )

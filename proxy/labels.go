@@ -3,12 +3,12 @@ package proxy
 import (
 	"time"
 
-	"xpyd/fault"
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
+	"xpyd/intake/routes"
 	"xpyd/kvparams"
 	"xpyd/metrics"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/routes"
 )
 
 // These are the closed sets of names in logs, headers and metrics. Each set is numbered. So a

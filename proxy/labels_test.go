@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"xpyd/fault"
+	"xpyd/proxy/fault"
 )
 
 // Each value of a label has a name of its own.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/proxy"
-	"xpyd/tlsconf/tlstest"
 )
 
 // longHead is a request whose head is so long, because of one field or of many.

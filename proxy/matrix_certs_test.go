@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/netio/tlsconf"
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/tlsconf"
-	"xpyd/tlsconf/tlstest"
 )
 
 // The rows T34 to T36 of the fault matrix: certificates that have expired, that another CA has signed, and

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/netio/tlsconf"
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/proxy"
 	"xpyd/router"
-	"xpyd/tlsconf"
-	"xpyd/tlsconf/tlstest"
 )
 
 // The row T37 of the fault matrix: connections over TLS that end without close_notify. tools/faults names

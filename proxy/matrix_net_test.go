@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xpyd/netio/upstream/nametest"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/upstream/nametest"
 )
 
 // T22, the bound: on every socket to a client or a backend the kernel gives up on a silent peer

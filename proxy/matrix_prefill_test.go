@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"

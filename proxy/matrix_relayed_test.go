@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/tlsconf/tlstest"
 )
 
 // The row T43 of the fault matrix: routes that one engine answers alone. tools/faults names the tests of

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/netio/tlsconf"
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/tlsconf"
-	"xpyd/tlsconf/tlstest"
 )
 
 // renewal is a rig over TLS on both sides, with certificates on both sides, whose files a test replaces.

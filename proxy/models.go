@@ -8,9 +8,9 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/engines"
-	"xpyd/fault"
-	"xpyd/limits"
+	"xpyd/intake/limits"
 	"xpyd/netio"
+	"xpyd/proxy/fault"
 )
 
 // serveModels answers with the models that decode engines serve and that the key may use.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/limits"
+	"xpyd/intake/limits"
 	"xpyd/proxy"
 	"xpyd/sim"
 )

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/cors"
+	"xpyd/intake/cors"
 	"xpyd/proxy"
 )
 

@@ -8,16 +8,16 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
-	"xpyd/fault"
-	"xpyd/heads"
+	"xpyd/intake/budget"
+	"xpyd/intake/heads"
+	"xpyd/intake/limits"
+	"xpyd/intake/routes"
 	"xpyd/kvparams"
-	"xpyd/limits"
+	"xpyd/metrics/trace"
 	"xpyd/netio"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/routes"
-	"xpyd/trace"
-	"xpyd/upstream"
 )
 
 // passing is a request that touches no KV blocks, and that one engine answers alone. It is watched,

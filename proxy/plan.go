@@ -6,8 +6,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
 	"xpyd/kvparams"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 )
 

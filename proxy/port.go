@@ -11,10 +11,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
-	"xpyd/gate"
-	"xpyd/heads"
+	"xpyd/intake/gate"
+	"xpyd/intake/heads"
 	"xpyd/netio"
+	"xpyd/proxy/fault"
 )
 
 // clientReadBuffer is the buffer of a connection in bytes, which fasthttp holds as long as an answer lasts. A connection

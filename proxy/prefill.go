@@ -6,12 +6,12 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
 	"xpyd/kvparams"
+	"xpyd/metrics/trace"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/trace"
-	"xpyd/upstream"
 )
 
 // maxPrefillAttempts bounds how many prefills one round starts. A backend that refuses the connection

@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"xpyd/budget"
-	"xpyd/fault"
+	"xpyd/intake/budget"
 	"xpyd/kvparams"
 	"xpyd/netio"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // relay carries D's events. buf holds bytes as they came. The bytes before ready are complete

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/limits"
+	"xpyd/intake/limits"
+	"xpyd/intake/routes"
 	"xpyd/proxy"
 	"xpyd/router"
-	"xpyd/routes"
 	"xpyd/sim"
 )
 

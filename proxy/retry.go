@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"xpyd/fault"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/admin"
-	"xpyd/desk"
+	"xpyd/admin/desk"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/proxy"

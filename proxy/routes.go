@@ -3,12 +3,12 @@ package proxy
 import (
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
-	"xpyd/gate"
-	"xpyd/heads"
+	"xpyd/intake/gate"
+	"xpyd/intake/heads"
+	"xpyd/intake/limits"
+	"xpyd/intake/routes"
 	"xpyd/kvparams"
-	"xpyd/limits"
-	"xpyd/routes"
+	"xpyd/proxy/fault"
 )
 
 // handle is the entry point of every request that was read as HTTP.

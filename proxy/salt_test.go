@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/limits"
+	"xpyd/intake/limits"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"

@@ -5,10 +5,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
-	"xpyd/handoff"
+	"xpyd/engines/handoff"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // failure is a leg that failed, or the reason why it could not begin.

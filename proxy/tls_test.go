@@ -17,11 +17,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/admin"
+	"xpyd/netio/tlsconf"
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/tlsconf"
-	"xpyd/tlsconf/tlstest"
 )
 
 // secured has the options of a rig whose clients and engines speak TLS, with certificates on both sides.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"xpyd/engines"
-	"xpyd/fault"
+	"xpyd/netio/upstream"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/upstream"
 )
 
 // Only a backend of a leg that says it is busy is left alone for as long as it asks.

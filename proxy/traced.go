@@ -6,10 +6,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/fault"
 	"xpyd/kvparams"
+	"xpyd/metrics/trace"
+	"xpyd/proxy/fault"
 	"xpyd/router"
-	"xpyd/trace"
 )
 
 // This file is what clients and operators learn of where a request was, and for how long: its trace,

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/fault"
 	"xpyd/kvparams"
+	"xpyd/metrics/trace"
+	"xpyd/metrics/trace/tracetest"
 	"xpyd/proxy"
+	"xpyd/proxy/fault"
 	"xpyd/router"
 	"xpyd/sim"
-	"xpyd/trace"
-	"xpyd/trace/tracetest"
 )
 
 const clientTrace = "0af7651916cd43dd8448eb211c80319c"

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"xpyd/budget"
+	"xpyd/intake/budget"
 	"xpyd/netio"
 )
 

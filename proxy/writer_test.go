@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/budget"
+	"xpyd/intake/budget"
 )
 
 // A client that reads on after a write to it was cut must not find the next one, such as an

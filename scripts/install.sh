@@ -19,7 +19,7 @@ put xpyd "$prefix/bin/xpyd" 755
 unit configs/xpyd.service
 unit configs/xpyd.socket
 unit "$files/xpyd@.service"
-put packaging/sysusers.conf "$prefix/lib/sysusers.d/xpyd.conf"
+put configs/packaging/sysusers.conf "$prefix/lib/sysusers.d/xpyd.conf"
 for page in $files/man/*; do
   put "$page" "$prefix/share/man/man1/${page##*/}"
 done
@@ -30,5 +30,5 @@ for example in configs/engines/*; do
   put "$example" "$prefix/share/xpyd/engines/${example##*/}"
 done
 put configs/default.yaml "$prefix/share/doc/xpyd/default.yaml"
-[ -e "$root/etc/xpyd/config.yaml" ] || put packaging/config.yaml /etc/xpyd/config.yaml
-[ -e "$root/etc/default/xpyd" ] || put packaging/environment /etc/default/xpyd
+[ -e "$root/etc/xpyd/config.yaml" ] || put configs/packaging/config.yaml /etc/xpyd/config.yaml
+[ -e "$root/etc/default/xpyd" ] || put configs/packaging/environment /etc/default/xpyd

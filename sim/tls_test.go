@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/netio/tlsconf/tlstest"
 	"xpyd/sim"
-	"xpyd/tlsconf/tlstest"
 )
 
 // An engine that speaks TLS answers over it, and breaks answers off as a plain one does. It notices a client

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/intake/routes"
 	"xpyd/internal/docs"
-	"xpyd/routes"
 )
 
 // update rewrites the table of docs/engines.md (make docs).
@@ -287,8 +287,8 @@ func metricsRead(t *testing.T, all []*seen) []string {
 	t.Helper()
 	names := map[string]bool{}
 	for file, name := range map[string]*regexp.Regexp{
-		"../engines/page.go":    regexp.MustCompile(`(?m)^\tcase .*"(\w+)":$`),
-		"../verify/counters.go": regexp.MustCompile(`"vllm:(\w+)"`),
+		"../engines/page.go":          regexp.MustCompile(`(?m)^\tcase .*"(\w+)":$`),
+		"../bench/verify/counters.go": regexp.MustCompile(`"vllm:(\w+)"`),
 	} {
 		code, err := os.ReadFile(file)
 		if err != nil {

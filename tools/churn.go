@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/router"
 	"xpyd/sim"
 	"xpyd/tools/churn"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/config"
+	"xpyd/cmd/config"
 	"xpyd/tools/churn"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"xpyd/config"
-	"xpyd/daemon"
+	"xpyd/cmd/config"
+	"xpyd/cmd/daemon"
 	"xpyd/router"
 	"xpyd/tools/churn"
 )

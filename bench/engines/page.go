@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"xpyd/exposition"
+	"xpyd/metrics/exposition"
 )
 
 // figure is one of the figures in an engine's metrics.

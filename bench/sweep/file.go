@@ -18,7 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"xpyd/nearest"
+	"xpyd/internal/nearest"
 )
 
 // File is a sweep. Its keys are those of the YAML file.

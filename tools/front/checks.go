@@ -12,8 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"xpyd/config"
-	"xpyd/daemon"
+	"xpyd/cmd/config"
+	"xpyd/cmd/daemon"
 	"xpyd/router"
 	"xpyd/sim"
 	"xpyd/tools/process"

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"xpyd/exposition"
+	"xpyd/metrics/exposition"
 )
 
 // Page is the result of one scrape.

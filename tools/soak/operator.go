@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/ctl"
+	"xpyd/cmd/ctl"
 	"xpyd/sim"
 	"xpyd/tools/process"
 )
