@@ -127,3 +127,49 @@ func TestMap(t *testing.T) {
 		}
 	}
 }
+
+// readRooms returns the figure under the heading Rooms: the place of each room, from 0 at the top.
+func readRooms(t *testing.T, root string) map[string]int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, "docs", "design.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	figure := regexp.MustCompile("(?s)\n## Rooms\n.*?\n```\n(.*?)\n```\n").FindStringSubmatch(string(b))
+	if figure == nil {
+		t.Fatal("docs/design.md has no figure under the heading Rooms")
+	}
+	rooms := map[string]int{}
+	for i, line := range strings.Split(figure[1], "\n") {
+		names, _, _ := strings.Cut(line, "  ")
+		for _, name := range strings.Split(names, ", ") {
+			rooms[name] = i
+		}
+	}
+	return rooms
+}
+
+// Imports stay within a room or go down, and there are no other rooms than those of the figure.
+func TestRooms(t *testing.T) {
+	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
+	rooms := readRooms(t, module[1])
+	room := func(path string) string {
+		if path == module[0] {
+			return "main"
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, module[0]+"/"), "/")
+		return name
+	}
+	for _, row := range goList(t, module[1], "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "./...") {
+		words := strings.Fields(row)
+		from := room(words[0])
+		if _, ok := rooms[from]; !ok {
+			t.Errorf("%s is in no room of docs/design.md", words[0])
+		}
+		for _, path := range words[1:] {
+			if to := room(path); strings.HasPrefix(path, module[0]+"/") && to != from && rooms[to] <= rooms[from] {
+				t.Errorf("%s imports %s, which is not below it", words[0], path)
+			}
+		}
+	}
+}
