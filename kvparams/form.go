@@ -170,7 +170,9 @@ func (p *part) readDisposition(value []byte) bool {
 // cutParam cuts `; key=value` off b, or returns all of b. A value in quotation marks ends at the next one. A backslash
 // before it makes it part of the value for some readers and not for others, so it may not stand there.
 func cutParam(b []byte, key string) (value, rest []byte, ok bool) {
-	rest, ok = bytes.CutPrefix(b, []byte(";"))
+	if rest, ok = bytes.CutPrefix(b, []byte(";")); !ok {
+		return nil, b, false
+	}
 	if rest, ok = bytes.CutPrefix(bytes.TrimLeft(rest, " "), []byte(key+"=")); !ok {
 		return nil, b, false
 	}
