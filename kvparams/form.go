@@ -124,7 +124,7 @@ func (p *part) readHead(head []byte) string {
 		switch {
 		case foldsTo(name, "content-disposition"):
 			if p.name != nil || !p.readDisposition(value) {
-				return `it must have one Content-Disposition: form-data; name="…", perhaps with a filename="…" behind it, ` +
+				return `it must have one Content-Disposition: form-data; name="NAME", perhaps with a filename="FILE" behind it, ` +
 					"a name of ASCII characters without spaces, and no backslash before a quotation mark"
 			}
 		case foldsTo(name, "content-type"):

@@ -3,6 +3,7 @@ package fault
 import (
 	"errors"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
 
@@ -123,20 +124,22 @@ func (e *Error) AppendBody(dst []byte) []byte {
 	return append(dst, `}}`...)
 }
 
-// appendQuoted appends s as a JSON string. Messages are xpyd's own ASCII, but a field name from the
-// client's body may hold anything.
+// appendQuoted appends s as a JSON string. A field name from the client's body may hold anything, so a byte that is no
+// UTF-8 becomes the replacement character.
 func appendQuoted(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch c := s[0]; {
 		case c == '"' || c == '\\':
 			dst = append(dst, '\\', c)
-		case c < 0x20 || c >= 0x7f:
+		case c < 0x20 || c == 0x7f:
 			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		default:
-			dst = append(dst, c)
+			dst = utf8.AppendRune(dst, r)
 		}
+		s = s[n:]
 	}
 	return append(dst, '"')
 }
