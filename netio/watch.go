@@ -32,7 +32,8 @@ type Watcher struct {
 	stopped bool    // StopAll was called; entries added later are told at once
 	closed  bool
 
-	looked atomic.Int64 // time of the last Look
+	began  time.Time    // of the watcher
+	looked atomic.Int64 // the last Look, in nanoseconds since began, which no clock that is set changes
 
 	wake  chan struct{} // a first entry has come, or Turns asks; capacity 1
 	stop  chan struct{}
@@ -74,7 +75,7 @@ func NewWatcher() (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the epoll set that watches for departures: %w", err)
 	}
-	w := &Watcher{set: set, every: watchTick, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), pulse: newPulse()}
+	w := &Watcher{set: set, began: time.Now(), every: watchTick, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), pulse: newPulse()}
 	go w.run()
 	return w, nil
 }
@@ -235,7 +236,7 @@ const lookSpacing = 2 * time.Millisecond
 // Look tells of the peers that have left by now, without waiting for the next tick. It does so at most once in lookSpacing.
 func (w *Watcher) Look(now time.Time) {
 	last := w.looked.Load()
-	if at := now.UnixNano(); at-last < int64(lookSpacing) || !w.looked.CompareAndSwap(last, at) {
+	if at := int64(now.Sub(w.began)); at-last < int64(lookSpacing) || !w.looked.CompareAndSwap(last, at) {
 		return
 	}
 	var events [64]unix.EpollEvent
