@@ -48,6 +48,7 @@ func newBelow(t *testing.T, c *router.Config) *below {
 			}
 			to := httputil.NewSingleHostReverseProxy(engine)
 			to.FlushInterval = -1
+			to.Transport = &http.Transport{DisableKeepAlives: true} // the shared one is closed by other tests that end their servers
 			mux.Handle(name+"/", http.StripPrefix(name, to))
 			pool[i].URL = b.server.URL + name
 		}
