@@ -294,8 +294,8 @@ func TestAnAbortDoesNotComeAsThePromptEnds(t *testing.T) {
 	if d := after(next); d.Round(10*time.Millisecond) != 2500*time.Millisecond {
 		t.Errorf("%v for a prompt that should end after 1.5 s, want the grace from then on", d)
 	}
-	if d := after(take(3000)); d != 0 {
-		t.Errorf("%v for one that waits and ends after 4.5 s, want an abort at once", d)
+	if d := after(take(3000)); d != time.Second {
+		t.Errorf("%v for one that waits and ends after 4.5 s, want the grace", d)
 	}
 	x.now = x.now.Add(time.Second)
 	if d := after(next); d.Round(10*time.Millisecond) != 1500*time.Millisecond {

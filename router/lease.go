@@ -111,18 +111,15 @@ func (r *Router) due(tokens int64) int64 {
 // AbortAt is when the prefill of a lease ends whose client has just left: grace from now, unless the prompt should be
 // computed within grace of that time. An abort that reaches the engine as it ends a prompt strands the blocks until their
 // lease ends, because nobody gets their handle. So in that case the prefill has grace from when it should end. A prompt that
-// should take longer is aborted at once, because more time for it would be for nothing. AbortAt may be called while other
-// goroutines use the lease.
+// should take longer has the grace too: in a burst the estimate may be seconds too long, and an abort at once would meet
+// prompts as they end. AbortAt may be called while other goroutines use the lease.
 func (r *Router) AbortAt(l *Lease, now time.Time, grace time.Duration) time.Time {
 	at := now.Add(grace)
 	due := l.due.Load()
 	if due == 0 {
 		return at
 	}
-	switch left := time.Duration(due) - now.Sub(r.epoch); {
-	case left >= 2*grace:
-		at = now
-	case left > 0:
+	if left := time.Duration(due) - now.Sub(r.epoch); (left - grace).Abs() < grace {
 		at = now.Add(left + grace)
 	}
 	return at
