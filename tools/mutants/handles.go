@@ -112,7 +112,7 @@ func handles() []mutant {
 		name: "pushed blocks drained after a decode that may have them", in: "(*Handoff).taken",
 		old:  "if h.state != handleSent || !h.once() {",
 		new:  "if h.k != nil {",
-		test: "TestNoDrainAfterADecodeThatWasTooSlow/nixl-push",
+		test: "TestNoDrainAfterADecodeThatBrokeOff/nixl-push",
 	}, {
 		name: "pushed blocks drained twice", in: "(*release).try",
 		old:  "if how == Drained && j.once && begun(err, x.Head.Status, answer) {",
@@ -362,7 +362,7 @@ func handles() []mutant {
 		name: "engines of two releases are paired", in: "(*Snapshot).strict",
 		old:  "return s.severalReleases() && s.matched(w)",
 		new:  "return false",
-		test: "TestRollingUpgrade/prefill_first",
+		test: "TestBackendsOfOneReleaseMakePairs/half_is_newer",
 	}, {
 		name: "no round with another connector", in: "(*completion).elsewhere",
 		old:  "f.Retry = fault.RetryPaid",
