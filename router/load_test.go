@@ -8,81 +8,50 @@ import (
 	"time"
 )
 
-// A load is requests at one prefill and one decode engine whose times are those of sim's profiles, in virtual time.
-// What auto does to TTFT and TPOT shows in it without a machine's noise.
+// A load is requests at engines whose times are those of sim's profiles, in virtual time. What a way of choosing does to
+// TTFT and TPOT shows in it without a machine's noise.
 type load struct {
 	*pricer
 	card   card
-	t      *testing.T
-	pd     PD
 	clock  float64 // seconds
 	events events
 	order  int
 	all    []*arrival
+	ways   contender
+	ended  func(*arrival) // an answer has
+	gaps   gaps
+}
 
-	prefill, decode *engine
-	link            *link  // what transfers go through, or nil if they hold each other up only where they are posted
-	ended           func() // an answer has
+// contender chooses the way of each request, and hears what the proxy would tell the router.
+type contender interface {
+	choose(a *arrival) // sets on and to
+	prefilled(a *arrival)
+	first(a *arrival)
+	done(a *arrival)
+	lost(a *arrival) // an engine has died under it
 }
 
 // arrival is one request and what it took.
 type arrival struct {
 	tokens, answer  int
 	at, first, done float64
-	split           bool
+	chat            *chat // whose turn it is, or nil
+	turn            int
 
-	p, d  Lease
-	ahead int     // tokens before it where it is computed
-	sent  float64 // to the engine that gives the first token
-	toDo  int     // prompt tokens that no step has yet
+	on, to *engine // computes the prompt; makes the answer
+	round  int     // how often engines died under it; what began in an earlier round is stale
+	sent   float64 // to the engine that gives the first token
+	toDo   int     // prompt tokens that no step has yet
 
-	toCome  int // tokens of the answer that no step has yet
-	left    int // tokens of the answer that are not there yet
+	toCome int // tokens of the answer that no step has yet
+	left   int // tokens of the answer that are not there yet
+	last   float64
+
+	p, d    Lease // of a contender that is routed
+	ahead   int   // tokens before it where it is computed
 	streams Streaming
+	mine    any // of other contenders
 }
-
-// curve is milliseconds by tokens, with straight lines between the points.
-type curve [][2]float64
-
-func (c curve) at(tokens int) float64 {
-	i, x := 1, float64(tokens)
-	for i < len(c)-1 && c[i][0] < x {
-		i++
-	}
-	a, b := c[i-1], c[i]
-	return (a[1] + (b[1]-a[1])*(x-a[0])/(b[0]-a[0])) / 1e3
-}
-
-// card is the times of an engine on one GPU, by tokens, in milliseconds. pull is that of an idle engine, from the handle
-// to the first token. A step takes step, and context for each token of a running answer's prompt.
-type card struct {
-	prefill, post, pull   curve
-	step, stream, context float64 // seconds
-}
-
-func h200() card {
-	return card{
-		prefill: curve{{0, 4}, {200, 10}, {1000, 30}, {2000, 48}, {5000, 125}, {10000, 273}},
-		post:    curve{{0, 0.1}, {200, 0.3}, {5000, 4.9}, {10000, 9.7}},
-		pull:    curve{{0, 10.5}, {1000, 13.1}, {5000, 22.8}, {10000, 35.8}},
-		step:    0.00495, stream: 0.00001, context: 0.000031e-3,
-	}
-}
-
-func h100() card {
-	return card{
-		prefill: curve{{0, 7}, {200, 11}, {1000, 31}, {2000, 51}, {5000, 130}, {10000, 281}},
-		post:    curve{{0, 0.1}, {200, 0.6}, {1000, 2.7}, {5000, 5.2}, {10000, 9.7}},
-		pull:    curve{{0, 15}, {1000, 19.7}, {5000, 28.2}, {10000, 42.7}},
-		step:    0.007, context: 0.0000475e-3,
-	}
-}
-
-const (
-	requestTime = 0.006 // of a request outside the steps of an engine
-	batchTokens = 8192
-	cacheTokens = 232_960 // of 32 GiB
-)
 
 type event struct {
 	at    float64
@@ -124,165 +93,51 @@ func (l *load) since(at float64) time.Duration {
 	return time.Duration((l.clock - at) * float64(time.Second))
 }
 
-func (l *load) acquire(role Role, tokens int, lease *Lease) {
-	if err := l.s.AcquireFor(Want{Role: role, Tokens: tokens}, lease); err != nil {
-		l.t.Fatal(err)
-	}
-}
-
+// arrive begins a request, or begins it anew if an engine has died under it.
 func (l *load) arrive(a *arrival) {
-	a.at, a.sent, a.toDo, a.toCome, a.left = l.clock, l.clock, a.tokens, a.answer, a.answer
-	l.acquire(Decode, a.tokens, &a.d)
-	prompt := Prompt{Tokens: a.tokens}
-	way := l.decide(l.pd, l.p, l.d, prompt)
-	a.d.Expect(way, prompt)
-	if a.split = way.Split; !a.split {
-		a.ahead = a.d.Compute(a.tokens, true)
-		l.after(requestTime, func() { l.decode.prompts = append(l.decode.prompts, a); l.decode.changed() })
-		return
+	if a.round == 0 {
+		a.at = l.clock
 	}
-	l.acquire(Prefill, a.tokens, &a.p)
-	l.after(requestTime, func() { l.prefill.prompts = append(l.prefill.prompts, a); l.prefill.changed() })
+	a.sent, a.toCome, a.left = l.clock, a.answer, a.answer
+	l.ways.choose(a)
+	round := a.round
+	l.after(requestTime, func() {
+		if a.round == round {
+			a.on.prompts = append(a.on.prompts, a)
+			a.on.changed()
+		}
+	})
 }
 
 // prefilled ends a prefill leg, and begins the one at D.
 func (l *load) prefilled(a *arrival) {
-	l.r.Prefilled(a.p.Ahead(), a.tokens, l.since(a.sent))
-	a.p.Release(OK)
+	a.on.keeps(a, a.tokens)
+	l.ways.prefilled(a)
 	a.sent = l.clock
-	a.d.Pull(a.tokens, true)
-	l.after(requestTime, func() { l.decode.posts = append(l.decode.posts, a); l.decode.changed() })
-}
-
-// engine takes steps: a token for each running answer, the prompts that fit, and the transfers that it
-// posts. A step is put together when the one before it begins.
-type engine struct {
-	l        *load
-	prefills bool // and has no answers
-	prompts  []*arrival
-	running  []*arrival
-	posts    []*arrival // their blocks are to be pulled
-	held     int        // tokens in the KV cache
-	busy     bool
-	next     *taken
-}
-
-// taken is what one step does.
-type taken struct {
-	took            float64
-	tokens, pulling []*arrival
-}
-
-func (e *engine) changed() {
-	switch {
-	case !e.busy:
-		e.begin()
-	case e.next == nil:
-		e.next = e.form()
-	}
-}
-
-func (e *engine) begin() {
-	s := e.next
-	if s == nil {
-		s = e.form()
-	}
-	e.next, e.busy = nil, s != nil
-	if !e.busy {
-		return
-	}
-	e.next = e.form()
-	posted := 0.0
-	for _, a := range s.pulling {
-		posted += e.l.card.post.at(a.tokens)
-		here := func() { e.running = append(e.running, a); e.changed() }
-		if k := e.l.link; k != nil {
-			e.l.after(posted, func() { k.carry(a.tokens, here) })
-			continue
+	round := a.round
+	l.after(requestTime, func() {
+		if a.round == round {
+			a.to.posts = append(a.to.posts, a)
+			a.to.changed()
 		}
-		e.l.after(posted+e.l.card.pull.at(a.tokens)-e.l.card.post.at(a.tokens)-e.l.card.step, here)
-	}
-	e.l.after(s.took, func() { e.end(s) })
+	})
 }
 
-// form puts a step together of what there is, or returns nil.
-func (e *engine) form() *taken {
-	s := &taken{tokens: slices.Clone(e.running)}
-	for len(e.posts) > 0 && e.holds(e.posts[0]) {
-		s.pulling, e.posts = append(s.pulling, e.posts[0]), e.posts[1:]
-		s.took += e.l.card.post.at(s.pulling[len(s.pulling)-1].tokens)
-	}
-	room, began := batchTokens-len(e.running), len(e.running) > 0
-	if began {
-		s.took += e.l.card.step
-	}
-	for _, a := range e.running {
-		s.took += e.l.card.stream + e.l.card.context*float64(a.tokens)
-	}
-	for room > 0 && len(e.prompts) > 0 && (e.prompts[0].toDo < e.prompts[0].tokens || e.holds(e.prompts[0])) {
-		if !began {
-			s.took, began = s.took+e.l.card.prefill.at(0), true
-		}
-		a := e.prompts[0]
-		part := min(room, a.toDo)
-		s.took += e.l.card.prefill.at(a.tokens-a.toDo+part) - e.l.card.prefill.at(a.tokens-a.toDo)
-		room -= part
-		if a.toDo -= part; a.toDo == 0 {
-			s.tokens, e.running, e.prompts = append(s.tokens, a), append(e.running, a), e.prompts[1:]
-		}
-	}
-	for _, a := range s.tokens {
-		a.toCome--
-	}
-	e.running = slices.DeleteFunc(e.running, func(a *arrival) bool { return a.toCome == 0 || e.prefills })
-	if !began && len(s.pulling) == 0 {
-		return nil
-	}
-	return s
-}
-
-// holds takes the place of a and its answer in the KV cache, if there is one.
-func (e *engine) holds(a *arrival) bool {
-	if e.held+a.tokens+a.answer > cacheTokens {
-		return false
-	}
-	e.held += a.tokens + a.answer
-	return true
-}
-
-func (e *engine) end(s *taken) {
-	for _, a := range s.tokens {
-		if e.prefills {
-			e.held -= a.tokens + a.answer
-			a.toDo, a.toCome = a.tokens, a.answer
-			e.l.prefilled(a)
-			continue
-		}
-		if e.l.token(a); a.left == 0 {
-			e.held -= a.tokens + a.answer
-		}
-	}
-	e.begin()
-}
-
-// token gives the answer its next token, and tells the router what the proxy would.
+// token gives the answer its next token, and tells the contender what the proxy would tell the router.
 func (l *load) token(a *arrival) {
 	a.left--
 	switch {
 	case a.left == a.answer-1:
-		a.first = l.clock
-		a.d.Computed()
-		if a.split {
-			l.r.Pulled(a.d.Beside(), a.tokens, l.since(a.sent))
-		} else {
-			l.r.Computed(l.d, a.ahead, a.tokens, l.since(a.sent))
+		if a.round == 0 || a.first == 0 {
+			a.first = l.clock
 		}
-		a.streams = l.d.Streams()
-	case a.left == 0:
+		l.ways.first(a)
+	default:
+		l.gaps.add(l.clock - a.last)
+	}
+	if a.last = l.clock; a.left == 0 {
 		a.done = l.clock
-		l.r.StreamEnded(l.d, a.streams, a.answer-1)
-		a.d.Release(OK)
-		l.ended()
+		l.ways.done(a)
 	}
 }
 
@@ -310,11 +165,12 @@ type offered struct {
 
 // measure is one load, which begins without prices unless it is warm.
 func (tr offered) measure(t *testing.T, mode string, seed uint64) map[size]measured {
-	l := &load{pricer: newPricer(t), card: tr.card, t: t, pd: PD{Mode: mode, StallWeight: StallWeight}, ended: func() {}}
-	l.prefill, l.decode = &engine{l: l, prefills: true}, &engine{l: l}
+	l := &load{pricer: newPricer(t), card: tr.card, ended: func(*arrival) {}}
+	p, d := newEngine(l), newEngine(l)
 	if tr.slow > 0 {
-		l.link = &link{l: l, token: tr.slow}
+		d.link = &link{l: l, token: tr.slow}
 	}
+	l.ways = &routed{l: l, t: t, pd: PD{Mode: mode, StallWeight: StallWeight}, at: map[*Backend]*engine{l.p: p, l.d: d}}
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	next := func() *arrival {
 		of := tr.sizes[rnd.IntN(len(tr.sizes))]
@@ -330,7 +186,7 @@ func (tr offered) measure(t *testing.T, mode string, seed uint64) map[size]measu
 		l.run()
 	}
 	if tr.open > 0 {
-		l.ended = func() {
+		l.ended = func(*arrival) {
 			if len(l.all) < 64 {
 				l.arrive(next())
 			}

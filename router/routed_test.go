@@ -1,0 +1,82 @@
+package router
+
+import "testing"
+
+// routed is the router: a fixed part of the engines prefills, or none, and the others decode.
+type routed struct {
+	l    *load
+	t    *testing.T
+	pd   PD
+	at   map[*Backend]*engine
+	hash [256]uint64
+}
+
+// want is what the proxy asks the router for.
+func (r *routed) want(role Role, a *arrival) Want {
+	w := Want{Role: role, Tokens: a.tokens}
+	if a.chat != nil {
+		w.Prefix, w.Conversation = a.chat.blocks(r.hash[:0], a.tokens), a.chat.id
+	}
+	return w
+}
+
+func (r *routed) acquire(role Role, a *arrival, lease *Lease) {
+	w := r.want(role, a)
+	w.Alone = true
+	if err := r.l.s.AcquireFor(w, lease); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *routed) choose(a *arrival) {
+	a.p, a.d = Lease{}, Lease{}
+	r.acquire(Decode, a, &a.d)
+	prompt := Prompt{Tokens: a.tokens, CachedDecode: a.d.Cached()}
+	var p *Backend
+	if len(r.l.s.Backends(Prefill)) > 0 {
+		want := r.want(Prefill, a)
+		if p = r.l.s.Pick(want); p != nil {
+			prompt.CachedPrefill = r.l.s.Cached(want, p)
+		}
+	}
+	way := r.l.decide(r.pd, p, a.d.Backend, prompt)
+	a.d.Expect(way, prompt)
+	if a.to = r.at[a.d.Backend]; !way.Split || p == nil {
+		a.on = a.to
+		a.ahead = a.d.Compute(a.tokens-a.d.Cached(), true)
+		return
+	}
+	r.acquire(Prefill, a, &a.p)
+	a.on = r.at[a.p.Backend]
+}
+
+func (r *routed) prefilled(a *arrival) {
+	r.l.r.Prefilled(a.p.Ahead(), a.p.Tokens(), r.l.since(a.sent))
+	a.p.Release(OK)
+	a.d.Pull(a.tokens-a.d.Cached(), true)
+}
+
+func (r *routed) first(a *arrival) {
+	a.d.Computed()
+	if own := a.tokens - a.d.Cached(); a.on != a.to {
+		r.l.r.Pulled(a.d.Beside(), own, r.l.since(a.sent))
+	} else {
+		r.l.r.Computed(a.d.Backend, a.ahead, own, r.l.since(a.sent))
+	}
+	a.streams = a.d.Backend.Streams()
+}
+
+func (r *routed) done(a *arrival) {
+	r.l.r.StreamEnded(a.d.Backend, a.streams, a.answer-1)
+	a.d.Release(OK)
+}
+
+func (r *routed) lost(a *arrival) {
+	for b, e := range r.at {
+		if e.dead {
+			b.setState(Down)
+		}
+	}
+	a.p.Release(Refused)
+	a.d.Release(Refused)
+}
