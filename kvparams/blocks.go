@@ -18,12 +18,8 @@ const maxBlocks = 16384
 // half a megabyte.
 const keptBlocks = 2048
 
-// openingBlocks bounds how much of a prompt identifies its conversation, see Conversation: 64 KiB
-// of a chat. A plain prompt does not show where its first turn ends, so only 4 KiB of it count.
-const (
-	openingBlocks      = 256
-	plainOpeningBlocks = 16
-)
+// openingBlocks bounds how much of a chat identifies it, see Conversation: 64 KiB.
+const openingBlocks = 256
 
 // maxRendered bounds the members that are noted, because a body may repeat each any number of
 // times.
@@ -115,8 +111,8 @@ func (r *Request) Blocks() []uint64 {
 
 // Conversation is a hash that stays the same over the turns of a chat. It differs between chats that
 // differ in the prompt's shape (see Blocks) or in the messages up to the first one that is not from the
-// system, 64 KiB at most. Of a plain prompt, the first 4 KiB count. It is 0 if Blocks is nil because
-// there is no single prompt. It is valid as long as Blocks.
+// system, 64 KiB at most. It is 0 for a plain prompt, which does not show where its first turn ends, and
+// if Blocks is nil because there is no single prompt. It is valid as long as Blocks.
 func (r *Request) Conversation() uint64 {
 	r.hashPrompt()
 	return r.conversation
@@ -169,12 +165,12 @@ func (p item) hash(b []byte) uint64 {
 	return xxhash.Sum64(p.of(b))
 }
 
-// open hashes how the prompt at p begins, for Conversation. blocks are those of p, chain is the
-// hash before them.
+// open hashes how the chat at p begins, for Conversation. blocks are those of p, chain is the hash
+// before them.
 func (r *Request) open(chain uint64, blocks []uint64, p span) uint64 {
-	end, most := p.end, plainOpeningBlocks
-	if r.opening > 0 {
-		end, most = r.opening, openingBlocks
+	end, most := r.opening, openingBlocks
+	if end == 0 {
+		return 0
 	}
 	if len(r.parts) > 0 && r.parts[0].at < end { // the blocks are not BlockBytes each
 		if first := r.parts[0]; first.id != 0 {

@@ -155,10 +155,8 @@ func TestConversation(t *testing.T) {
 			}
 		})
 	}
-	text := prose(5, 9000)
-	a, b := parse(t, Completions, `{"prompt":"`+text[:6000]+`"}`).Conversation(), parse(t, Completions, `{"prompt":"`+text+`"}`).Conversation()
-	if a != b || a == 0 {
-		t.Errorf("a plain prompt that grows: %#x and %#x", a, b)
+	if got := parse(t, Completions, `{"prompt":"`+prose(5, 9000)+`"}`).Conversation(); got != 0 {
+		t.Errorf("a plain prompt, whose first turn nobody knows: %#x", got)
 	}
 }
 

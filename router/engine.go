@@ -2,6 +2,7 @@ package router
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -47,6 +48,7 @@ type EngineState struct {
 	Restarts int64
 
 	external  int64 // requests of clients other than this process; −1 if not known
+	recent    recent
 	at, until int64 // when it was read and until when it counts, by the router's clock
 }
 
@@ -79,6 +81,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		e.external = min(max(0, e.Running+e.Waiting-own), math.MaxInt32)
 	}
 	was := b.engine.Load()
+	e.recent = e.recentAfter(was)
 	if was != nil {
 		restarted = e.follows(was)
 		e.Restarts = was.Restarts
@@ -169,6 +172,31 @@ func (b *Backend) externalAt(now int64) float64 {
 	}
 	left := float64(e.until-now) / float64(e.until-e.at)
 	return float64(e.external) * min(1, left*3/2)
+}
+
+// recent is the external requests at the last readings, the newest first.
+type recent [5]int32
+
+// recentAfter is those of was and of e. A reading that does not tell begins anew.
+func (e *EngineState) recentAfter(was *EngineState) (r recent) {
+	now := int32(max(0, e.external))
+	if was == nil || was.external < 0 {
+		return recent{now, now, now, now, now}
+	}
+	copy(r[1:], was.recent[:])
+	r[0] = now
+	return r
+}
+
+// lasting is the part of the external requests that was there at each of the last readings. A
+// prefill takes a fraction of the time between two readings, so what one of them saw has ended by
+// the time of a choice. Replicas that went by it would all avoid the engine that one of them has
+// just used, and take its conversations from it.
+func (e *EngineState) lasting() float64 {
+	if e == nil {
+		return 0
+	}
+	return float64(slices.Min(e.recent[:]))
 }
 
 // externalTokens estimates the prompt tokens of those requests. Each counts as the mean length of

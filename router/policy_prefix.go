@@ -24,7 +24,7 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 	}
 	o.reckon(backends[0])
 	if o.key == 0 {
-		o.key = q.prefix[min(len(q.prefix), openingBlocks)-1]
+		o.key = q.begins()
 	}
 	costs := q.found.room(len(backends))
 	o.priceHolders(backends, &q)
@@ -39,8 +39,16 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 	return o.best
 }
 
-// openingBlocks are the blocks by which a prompt without a conversation is known.
-const openingBlocks = 16
+// begins is a key for a prompt whose conversation is not known: the hash up to the first block that
+// no backend has. What comes before is shared with others, such as a system prompt, and what comes
+// after is longer at each turn. So a replica that gets a later turn finds the same key.
+func (q *query) begins() uint64 {
+	known := 0
+	for _, m := range q.found.List() {
+		known = max(known, m.Blocks)
+	}
+	return q.prefix[min(prefix.After(known), len(q.prefix))-1]
+}
 
 // crowdWeight weighs a second in which a stream stands still against a second of computing. It only
 // chooses among engines that would all compute, so it is far below StallWeight: caches count first.
@@ -122,6 +130,9 @@ func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh floa
 			if share == 0 {
 				costs[i] = math.Inf(1)
 				continue
+			}
+			if !o.decode && external > 0 {
+				external = min(external, b.engine.Load().lasting())
 			}
 			load = (load + o.each*external) / share
 			crowd += o.crowd * external

@@ -20,6 +20,9 @@ func markCount(blocks int) int {
 	return denseMarks + octaveMarks*octave + (blocks-denseMarks<<octave)>>(octave+1)
 }
 
+// After is how many blocks stand before the first mark that comes after that many blocks.
+func After(blocks int) int { return markEnd(markCount(blocks)) }
+
 // markEnd is how many blocks stand before the n-th mark, counted from 0.
 func markEnd(n int) int {
 	if n < denseMarks {
