@@ -32,7 +32,7 @@ func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 			continue // an earlier one has room and a full share, and ranks higher
 		}
 		share := q.share(b)
-		if share == 0 || float64(b.inflight.Load()+1) > math.Ceil(full*share) {
+		if share == 0 || float64(b.inflight.Load()+besides(b, false)+1) > math.Ceil(full*share) {
 			continue
 		}
 		// The cost of the key at b is distributed exponentially. Divided by the share, each backend
@@ -61,7 +61,7 @@ func fullLoad(backends []*Backend, q *query) float64 {
 			continue
 		}
 		if share := q.share(b); share > 0 {
-			leases += b.inflight.Load()
+			leases += b.inflight.Load() + besides(b, false)
 			shares += share
 		}
 	}

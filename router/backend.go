@@ -12,32 +12,6 @@ import (
 	"xpyd/router/price"
 )
 
-// Role is what a backend does for a completion.
-type Role uint8
-
-// The roles. A backend named in two pools is two Backends.
-const (
-	Prefill Role = iota
-	Decode
-	Encode // it turns images and audio into embeddings before the prefill; see package encode
-	roleCount
-)
-
-// Roles returns all roles.
-func Roles() []Role { return []Role{Prefill, Decode, Encode} }
-
-// String is the role in labels and logs.
-func (r Role) String() string { return [roleCount]string{"prefill", "decode", "encode"}[r] }
-
-// partner is the role with whose backends those of r pair up. There is none for Encode, and the pool of
-// roleCount is empty.
-func (r Role) partner() Role {
-	if r == Encode {
-		return roleCount
-	}
-	return 1 - r
-}
-
 // refusedFor is how long a backend that refused a connection is passed over for others. It is
 // short, because an engine that restarts should get requests again at once.
 const refusedFor = time.Second
@@ -46,6 +20,7 @@ const refusedFor = time.Second
 // URL stays in the pool, with the same connector. The exported fields never change.
 type Backend struct {
 	vitals
+	kin
 
 	URL  string // as configured, without a trailing slash; also the value in labels and logs
 	TLS  bool   // the URL is https://
@@ -86,10 +61,9 @@ type Backend struct {
 
 	failures atomic.Int64 // failed legs in a row; an auth failure weighs eject_after
 
+	checked
+
 	// Written under router.mu.
-	checkFails  atomic.Int32                       // failed active checks in a row
-	checkOKs    atomic.Int32                       // passed active checks in a row
-	abandoned   bool                               // it stays Down, see Abandon and AutoRank; also read under router.mu
 	ejections   atomic.Int32                       // in a row
 	ejectedAt   atomic.Int64                       // start of the last ejection
 	ejectReason EjectReason                        // of the last ejection; also read under router.mu
@@ -103,7 +77,6 @@ type Backend struct {
 	unread  atomic.Bool  // see SetNothingPulled
 	handles atomic.Int64 // handles of its blocks that have not ended
 	reading atomic.Int64 // answers that are read from it without a lease
-	hung    atomic.Bool  // see SetHung
 
 	down    downList
 	version atomic.Pointer[string]
@@ -194,13 +167,6 @@ func (b *Backend) InUse() bool {
 	return b.InFlight() > 0 || b.handles.Load() > 0 || b.reading.Load() > 0
 }
 
-// SetHung notes how the last active check failed. hung means that no connection was refused or broken
-// off, so the engine or the network may be frozen and may recover later. Call it before Observe.
-func (b *Backend) SetHung(hung bool) { b.hung.Store(hung) }
-
-// Hung returns the value that SetHung set last.
-func (b *Backend) Hung() bool { return b.hung.Load() }
-
 // Version is the engine's answer to /version, or empty until it is known.
 func (b *Backend) Version() string {
 	if v := b.version.Load(); v != nil {
@@ -215,14 +181,16 @@ func (b *Backend) Reset() {
 	r := b.router
 	r.mu.Lock()
 	now := r.now()
-	b.failures.Store(0)
-	b.ejections.Store(0)
-	b.clearRefused()
-	b.setEjected(0)
-	b.ramp(now)
-	b.cache.Clear()
-	r.pairs.drop(func(x Pair) bool { return x.has(b) })
-	r.pairs.warmAll(b, r.Snapshot().pool(b.Role.partner()).all())
+	eachRole(b, func(b *Backend) {
+		b.failures.Store(0)
+		b.ejections.Store(0)
+		b.clearRefused()
+		b.setEjected(0)
+		b.ramp(now)
+		b.cache.Clear()
+		r.pairs.drop(func(x Pair) bool { return x.has(b) })
+		r.pairs.warmAll(b, r.Snapshot().pool(b.Role.partner()).all())
+	})
 	r.mu.Unlock()
 	r.serveAll()
 }

@@ -5,11 +5,14 @@ import "time"
 // Config names the pools. It has been validated: every URL has the form http://host:port, no pool has a
 // URL twice, and the policies exist.
 type Config struct {
-	// With an empty Prefill, the router is a plain balancer over Decode.
+	// Prefill and Decode are engines that have this role alone. Without a prefill engine, the router is a plain
+	// balancer.
 	Prefill []Entry `mapstructure:"prefill"`
 	Decode  []Entry `mapstructure:"decode"`
 	// Encode are the engines that encode images and audio before the prefill. It may be empty.
 	Encode []Entry `mapstructure:"encode"`
+	// Engines are those that may have either role, Prefill or Decode, of each request, or serve it whole.
+	Engines []Entry `mapstructure:"-"`
 	// PrefillPolicy and DecodePolicy are names from Policies. ChosenDecodePolicy says what an empty
 	// DecodePolicy means.
 	PrefillPolicy string `mapstructure:"prefill_policy"`
@@ -35,25 +38,42 @@ type Config struct {
 	Found []string `mapstructure:"-"`
 }
 
+// lists are the lists of entries, each with its role.
+func (c *Config) lists() map[Role]*[]Entry {
+	return map[Role]*[]Entry{Prefill: &c.Prefill, Decode: &c.Decode, Both: &c.Engines, Encode: &c.Encode}
+}
+
 // Entries lists the entries of all pools, each with its role.
 func (c Config) Entries() (all []Entry) {
-	for role, pool := range [...][]Entry{Prefill: c.Prefill, Decode: c.Decode, Encode: c.Encode} {
-		for _, e := range pool {
-			e.Role = Role(role)
+	for _, role := range EntryRoles() {
+		for _, e := range *c.lists()[role] {
+			e.Role = role
 			all = append(all, e)
 		}
 	}
 	return all
 }
 
-// With returns the configuration with these entries in the pools of their roles.
+// With returns the configuration with these entries in the lists of their roles.
 func (c Config) With(all []Entry) Config {
-	c.Prefill, c.Decode, c.Encode = nil, nil, nil
+	for _, list := range c.lists() {
+		*list = nil
+	}
 	for _, e := range all {
-		pool := [...]*[]Entry{Prefill: &c.Prefill, Decode: &c.Decode, Encode: &c.Encode}[e.Role]
-		*pool = append(*pool, e)
+		list := c.lists()[e.Role]
+		*list = append(*list, e)
 	}
 	return c
+}
+
+// Pooled lists the entries of the engines that have the role, or may have it.
+func (c Config) Pooled(role Role) (some []Entry) {
+	for _, e := range c.Entries() {
+		if e.Role.in(role) {
+			some = append(some, e)
+		}
+	}
+	return some
 }
 
 // encodePolicy is that of the encode pool. An encoder has no cache of prompts to be led by.
@@ -77,7 +97,7 @@ func (c Config) ChosenDecodePolicy() string {
 	switch {
 	case c.DecodePolicy != "":
 		return c.DecodePolicy
-	case c.PD.Mode != PDAlways || c.PD.ThresholdTokens > 0 || len(c.Prefill) == 0:
+	case c.PD.Mode != PDAlways || c.PD.ThresholdTokens > 0 || len(c.Pooled(Prefill)) == 0:
 		return "prefix"
 	}
 	return "least_request"

@@ -155,7 +155,7 @@ func (p *pool) wires(gone []*Backend, now int64) (all, roomy []wire) {
 		if !b.usable() || slices.Contains(gone, b) {
 			continue
 		}
-		if all = withWire(all, wireOf(b)); !b.ejected(now) && (p.limit == 0 || b.inflight.Load() < p.limit) {
+		if all = withWire(all, wireOf(b)); !b.ejected(now) && (p.limit == 0 || occupied(b) < p.limit) {
 			roomy = withWire(roomy, wireOf(b))
 		}
 	}

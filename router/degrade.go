@@ -20,17 +20,18 @@ func (s *Snapshot) Capped() bool { return s.maxShare < 1 }
 
 // line is the number of the queue in which the request waits.
 func (s *Snapshot) line(w *Want) int {
-	if w.Degraded && s.Capped() {
+	if w.Degraded && s.Capped() && !s.roleless {
 		return degradedLine
 	}
 	return int(w.Role)
 }
 
 // Degrade marks a held decode lease whose request goes without the prefill that it should have had. It
-// returns false and changes nothing if the share of such requests is spent, or if others wait for it.
+// returns false and changes nothing if the share of such requests is spent, or if others wait for it. An engine without a
+// role may serve any request whole, so nothing is counted there.
 // The request then releases the lease and waits with Want.Degraded.
 func (s *Snapshot) Degrade(l *Lease) bool {
-	if l.degraded {
+	if l.degraded || l.Backend.Twin() != nil {
 		return true
 	}
 	if s.Capped() && s.router.queues[degradedLine].waiting.Load() > 0 || !s.takeShare() {

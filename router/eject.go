@@ -29,20 +29,26 @@ type Ejection struct {
 // return soon. Call OnEject before requests arrive.
 func (r *Router) OnEject(f func(Ejection)) { r.onEject.Store(&f) }
 
-// Eject keeps requests from b for health.eject_for times the number of its ejections in a row, at most
+// Eject keeps requests from b's engine, in each of its roles, for health.eject_for times the number of its ejections in a row, at most
 // health.eject_max. It returns false if b is already ejected, or is spared because at most half of a
 // pool may be ejected at any time.
-func (r *Router) Eject(b *Backend, why EjectReason) bool {
-	r.mu.Lock()
-	e := r.eject(b, why)
-	r.mu.Unlock()
-	r.report(e, true)
-	return e.For > 0
+func (r *Router) Eject(b *Backend, why EjectReason) (ejected bool) {
+	eachRole(b, func(x *Backend) {
+		r.mu.Lock()
+		e := r.eject(x, why)
+		r.mu.Unlock()
+		r.report(e, true)
+		ejected = ejected || e.For > 0
+	})
+	return ejected
 }
 
 // Defer passes over b for d while another backend is available, because b has asked for this. It never
 // shortens an earlier wait.
-func (b *Backend) Defer(d time.Duration) { b.setRefused(b.router.now() + int64(d)) }
+func (b *Backend) Defer(d time.Duration) {
+	until := b.router.now() + int64(d)
+	eachRole(b, func(x *Backend) { x.setRefused(until) })
+}
 
 // Ejected reports whether requests pass over the backend because of its failures.
 func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
@@ -71,10 +77,11 @@ func (b *Backend) record(o Outcome) {
 		}
 	case ClientGone, NoVerdict, ClientFault, KVLoad:
 	case Auth:
-		b.fail(max(1, int64(b.router.Snapshot().health.EjectAfter)), EjectAuth)
+		most := max(1, int64(b.router.Snapshot().health.EjectAfter))
+		eachRole(b, func(x *Backend) { x.fail(most, EjectAuth) })
 	case Refused:
 		b.Defer(refusedFor)
-		b.fail(1, EjectFailures)
+		eachRole(b, func(x *Backend) { x.fail(1, EjectFailures) })
 	default:
 		b.fail(1, EjectFailures)
 	}

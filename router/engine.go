@@ -72,7 +72,7 @@ func (e *EngineState) KVTokens() int64 {
 // SetEngine records a reading, which is valid for the given time or until the next one. own is the
 // highest number of requests that this process had on the engine since the last reading, in both roles.
 // restarted says that the engine has restarted since the last reading, as far as both readings show.
-// Calls for one backend must not overlap.
+// Calls for one engine must not overlap. One of its decode backend does for both of its roles.
 func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (restarted bool) {
 	e.at = b.router.now()
 	e.until = e.at + int64(counts)
@@ -88,10 +88,21 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	}
 	if restarted {
 		e.Restarts++
-		b.cache.Clear()
 		b.Restarted(time.Now().Add(time.Duration(was.at - e.at)))
 	}
-	b.engine.Store(&e)
+	eachRole(b, func(x *Backend) { takeState(x, &e, counts, restarted) })
+	if b.Role == Decode && was != nil && !restarted {
+		b.noteReuse(was, &e)
+	}
+	return restarted
+}
+
+// takeState puts a reading in force.
+func takeState(b *Backend, e *EngineState, counts time.Duration, restarted bool) {
+	if restarted {
+		b.cache.Clear()
+	}
+	b.engine.Store(e)
 	if b.cache.Seated() {
 		b.resize() // choices before its first prompt count on the capacity, too
 	}
@@ -100,10 +111,6 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	if b.Role == Decode && e.KVUsage >= 0 {
 		b.router.traffic.polled(e.at, e.KVUsage, e.Waiting > 0)
 	}
-	if b.Role == Decode && was != nil && !restarted {
-		b.noteReuse(was, &e)
-	}
-	return restarted
 }
 
 // follows reports whether the engine has restarted since was.
@@ -213,9 +220,9 @@ func (b *Backend) own(tokens bool) int64 {
 	return b.inflight.Load()
 }
 
-// load is own with the external load.
+// load is own with the external load, and with what the engine has in its other role.
 func (b *Backend) load(now int64, tokens bool) float64 {
-	n := float64(b.own(tokens))
+	n := float64(b.own(tokens) + besides(b, tokens))
 	switch {
 	case b.external.Load() == 0:
 		return n
@@ -227,3 +234,55 @@ func (b *Backend) load(now int64, tokens bool) float64 {
 
 // TokensInFlight is the estimated size of the prompts that hold leases.
 func (b *Backend) TokensInFlight() int64 { return b.tokens.Load() }
+
+// Reuse is how many prompt tokens of the last adviceWindow the decode engines did not have to compute,
+// because they pulled the blocks from a prefill engine. The figures come from the engines' own
+// counters.
+type Reuse struct {
+	PromptTokens int64 `json:"prompt_tokens"`
+	PulledTokens int64 `json:"pulled_tokens"`
+	// Ratio is PulledTokens divided by PromptTokens; −1 if there were none.
+	Ratio float64 `json:"ratio"`
+	// NothingPulled are the decode engines that answer two-leg requests and pull nothing.
+	NothingPulled []string `json:"nothing_pulled,omitempty"`
+}
+
+// reuse is what the window and the decode pool say.
+func (s *Snapshot) reuse(window bucket) Reuse {
+	r := Reuse{PromptTokens: window.prompt, PulledTokens: window.pulled, Ratio: -1}
+	if window.prompt > 0 {
+		r.Ratio = float64(window.pulled) / float64(window.prompt)
+	}
+	for _, b := range s.decode.backends {
+		if b.NothingPulled() {
+			r.NothingPulled = append(r.NothingPulled, b.URL)
+		}
+	}
+	return r
+}
+
+// noteReuse counts what a decode engine had between two readings. Readings that do not tell, or
+// that fall, count nothing.
+func (b *Backend) noteReuse(was, is *EngineState) {
+	prompt, pulled := is.PromptTokens-was.PromptTokens, is.PulledTokens-was.PulledTokens
+	if was.PulledTokens >= 0 && was.PromptTokens >= 0 && prompt >= 0 && pulled >= 0 {
+		b.router.traffic.reused(is.at, prompt, pulled)
+	}
+}
+
+func (t *traffic) reused(now, prompt, pulled int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.at(now)
+	b.prompt += prompt
+	b.pulled += pulled
+}
+
+// Handed counts the answers that a decode backend has given with a handle.
+func (b *Backend) Handed() int64 { return b.handed.Load() }
+
+// SetNothingPulled notes that a decode backend answers two-leg requests and pulls nothing.
+func (b *Backend) SetNothingPulled(nothing bool) { b.unread.Store(nothing) }
+
+// NothingPulled is the last value of SetNothingPulled.
+func (b *Backend) NothingPulled() bool { return b.unread.Load() }

@@ -21,17 +21,31 @@ func (b *Backend) State() State { return State(b.state.Load()) }
 
 // Observe takes in the result of one active check. changed reports whether State has changed. The first
 // success makes an Unknown backend Up, and health.rise in a row make a Down one Up. health.fall
-// failures in a row make any backend Down. Neither changes an ejection. The checks of one backend must
+// failures in a row make any backend Down. Neither changes an ejection. The checks of one engine must
 // not overlap. When it goes Down, Observe calls the OnDown functions of its leases before it returns.
 func (b *Backend) Observe(ok bool) (changed bool) {
-	b.router.mu.Lock()
-	was := b.State()
-	to := b.judge(ok)
-	b.enter(to)
-	b.router.mu.Unlock()
-	b.announce(was, to)
+	var was, to [2]State // of b and its twin
+	r := b.router
+	r.mu.Lock()
+	both := [2]*Backend{b, b.Twin()}
+	for i, x := range both {
+		if x != nil {
+			was[i], to[i] = x.State(), x.judge(ok)
+			x.enter(to[i])
+		}
+	}
+	r.mu.Unlock()
+	for i, x := range both {
+		if x != nil {
+			x.announce(was[i], to[i])
+		}
+	}
 	return was != to
 }
+
+// SetHung notes how the last active check failed. hung means that no connection was refused or broken
+// off, so the engine or the network may be frozen and may recover later. Call it before Observe.
+func (b *Backend) SetHung(hung bool) { eachRole(b, func(x *Backend) { x.hung.Store(hung) }) }
 
 // Suspect reports whether xpyd should check the backend at the short interval, because the backend is
 // not known to be Up, is ejected, or failed its last check or leg.

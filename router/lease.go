@@ -76,6 +76,9 @@ func (l *Lease) Release(o Outcome) {
 	b.dequeue(l.tokens, o)
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
+	if b.Role == Prefill && b.Twin() != nil {
+		b.router.serve(Decode) // see occupied
+	}
 }
 
 // Cached is how many tokens of the prompt the router expected in the backend's prefix cache when it

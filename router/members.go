@@ -102,26 +102,10 @@ func (s *Snapshot) shut(before *Snapshot) {
 	}
 }
 
-// newer returns the current snapshot for a request that found no backend in s. It returns nil if
-// that is s, or if the engine of the request's other leg has the role now.
-func (s *Snapshot) newer(w *Want) *Snapshot {
-	now := s.router.Snapshot()
-	if now == s || len(now.twins(w)) > 0 {
-		return nil
+// newer returns the current snapshot for a request that found no backend in s, or nil if that is s.
+func (s *Snapshot) newer() *Snapshot {
+	if now := s.router.Snapshot(); now != s {
+		return now
 	}
-	return now
-}
-
-// twins returns the backends of w's role on the engine of the request's other leg: one, or a rank each. The
-// request must not get them, because no engine can pull blocks from itself.
-func (s *Snapshot) twins(w *Want) (all []*Backend) {
-	if w.Peer == nil {
-		return nil
-	}
-	for _, m := range s.Members(w.Role) {
-		if m.Base() == w.Peer.Base() {
-			all = append(all, m.Backend)
-		}
-	}
-	return all
+	return nil
 }

@@ -13,16 +13,20 @@ func (b *Backend) SetModels(ids []string) {
 	ids = slices.Clone(ids)
 	r := b.router
 	r.mu.Lock()
-	b.models.Store(&ids)
-	if p := r.Snapshot().pool(b.Role); slices.Contains(p.all(), b) {
-		p.sortModels(p)
-	}
+	eachRole(b, func(x *Backend) {
+		x.models.Store(&ids)
+		if p := r.Snapshot().pool(x.Role); slices.Contains(p.all(), x) {
+			p.sortModels(p)
+		}
+	})
 	r.mu.Unlock()
 	r.serveAll() // a request may wait for a backend with that model, or for one that has a partner now
 }
 
 // SetLongest records how many tokens a prompt and its answer may have together (max_model_len). 0 is not known.
-func (b *Backend) SetLongest(tokens int) { b.longest.Store(int64(tokens)) }
+func (b *Backend) SetLongest(tokens int) {
+	eachRole(b, func(x *Backend) { x.longest.Store(int64(tokens)) })
+}
 
 // Longest is what SetLongest has recorded.
 func (b *Backend) Longest() int { return int(b.longest.Load()) }

@@ -180,7 +180,10 @@ func (d *downList) gone(w *Watch) bool { return !w.since.IsZero() && d.restarted
 // that an earlier note covers. If checks have seen the engine come up since then, it restarted before that,
 // and what it has given since is not gone.
 func (b *Backend) Restarted(after time.Time) {
-	d := &b.down
+	eachRole(b, func(x *Backend) { x.down.restart(after) })
+}
+
+func (d *downList) restart(after time.Time) {
 	d.mu.Lock()
 	if d.restarted.After(after) {
 		d.mu.Unlock()

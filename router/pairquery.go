@@ -11,7 +11,7 @@ type pairQuery struct {
 
 // mates reports whether o could become the peer of b.
 func (q *pairQuery) mates(b, o *Backend) bool {
-	return o.State() != Down && o.Connector == b.Connector && (!q.strict || wireOf(o).suits(wireOf(b)))
+	return o.State() != Down && o.Connector == b.Connector && !SharesEngine(b, o) && (!q.strict || wireOf(o).suits(wireOf(b)))
 }
 
 // ban is the ban of b with the peer. Before there is a peer, b counts as banned only if it is

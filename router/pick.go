@@ -63,6 +63,7 @@ type query struct {
 	pairs        pairQuery
 	wires        []wire // if bounded, those that the backend may pair with
 	bounded      bool
+	apart        *Backend // of the request's other leg; it gets no backend on the same engine; nil if none could be
 }
 
 // query turns w into a query of p, which is its pool or a part of it.
@@ -73,8 +74,13 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
 	strict := s.strict(w)
-	if m := w.mate(); m != nil && strict {
-		q.wires, q.bounded = []wire{wireOf(m)}, true
+	if m := w.mate(); m != nil {
+		if strict {
+			q.wires, q.bounded = []wire{wireOf(m)}, true
+		}
+		if s.router.shared.Load() {
+			q.apart = m
+		}
 	}
 	if m := s.pairs; !w.Alone && m.known() {
 		partners := s.poolFor(w.Role.partner(), w).backends
@@ -93,7 +99,7 @@ func (q *query) ready() {
 	if q.limit > 0 {
 		q.plain = min(q.limit, marked)
 	}
-	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.bounded {
+	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.bounded || q.apart != nil {
 		q.plain = 0
 	}
 }
@@ -125,7 +131,7 @@ func (q *query) closely(b *Backend) (share, external float64) {
 	share = 1
 	if b.inflight.word.Load() >= marked {
 		external = b.externalAt(q.now)
-		if share = b.part(q); share == 1 && external == 0 {
+		if share = b.part(q); share == 1 && external == 0 && b.Twin() == nil {
 			b.unmark(q)
 		}
 	}
@@ -137,9 +143,14 @@ func (q *query) closely(b *Backend) (share, external float64) {
 
 // allows reports that the request itself does not rule b out.
 func (q *query) allows(b *Backend) bool {
-	return !slices.Contains(q.skip, b) &&
+	return !q.barred(b) &&
 		(q.pairs.bans == nil || !q.pairs.banned(b, q.now)) &&
 		(!q.pairs.cold || !q.pairs.isCold(b, q.now)) && q.pairsUp(b)
+}
+
+// barred reports that the request has tried b, or has its other leg on the same engine.
+func (q *query) barred(b *Backend) bool {
+	return slices.Contains(q.skip, b) || q.apart != nil && SharesEngine(q.apart, b)
 }
 
 // pairsUp reports that b has a wire that can be of use.
@@ -147,7 +158,7 @@ func (q *query) pairsUp(b *Backend) bool {
 	return !q.bounded || slices.ContainsFunc(q.wires, wireOf(b).suits)
 }
 
-func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
+func (q *query) full(b *Backend) bool { return q.limit > 0 && occupied(b) >= q.limit }
 
 // demerit is a reason to use a backend only if there is no other.
 type demerit uint8
@@ -216,7 +227,7 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 			continue
 		}
 		alive = true
-		if slices.Contains(q.skip, b) {
+		if q.barred(b) {
 			continue
 		}
 		what, when := q.demerit(b)
@@ -253,7 +264,7 @@ func (s *Snapshot) Pick(w Want) *Backend {
 	if err == nil {
 		return b
 	}
-	if now := s.newer(&w); now != nil {
+	if now := s.newer(); now != nil {
 		return now.Pick(w)
 	}
 	return nil
@@ -278,14 +289,14 @@ func (s *Snapshot) AcquireFor(w Want, l *Lease) error {
 
 // acquire takes the lease. A degraded request takes a part of the share first.
 func (s *Snapshot) acquire(w *Want, l *Lease) error {
-	if !w.Degraded {
+	if !w.Degraded || s.roleless {
 		return s.reserve(w, l)
 	}
 	if !s.takeShare() {
 		return ErrBusy
 	}
 	defer func() { // also if the choice panics
-		if l.degraded = l.Held(); !l.degraded {
+		if l.degraded = l.Held() && l.Backend.Twin() == nil; !l.degraded {
 			s.router.degraded.Add(-1)
 		}
 	}()
@@ -306,7 +317,7 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 		q.found = found
 		b, err := s.choose(p, q, w)
 		if err != nil {
-			if now := s.newer(w); now != nil {
+			if now := s.newer(); now != nil {
 				return now.reserve(w, l)
 			}
 			return err
@@ -316,7 +327,7 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 		if !ok {
 			continue
 		}
-		if !b.inflight.reserve(q.limit) {
+		if !reserveWithin(b, q.limit) {
 			probe.giveBack()
 			continue
 		}

@@ -83,7 +83,7 @@ func (s *search) consider(b *Backend, q *query) {
 	if s.tokens && external != 0 {
 		external = b.externalTokens(q.now)
 	}
-	least := (float64(b.own(s.tokens)+s.own) + external) / share
+	least := (float64(b.own(s.tokens)+besides(b, s.tokens)+s.own) + external) / share
 	if least < s.least {
 		s.take(b, least)
 	}

@@ -134,7 +134,7 @@ func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh floa
 			if !o.decode && external > 0 {
 				external = min(external, b.engine.Load().lasting())
 			}
-			load = (load + o.each*external) / share
+			load = (load + o.each*external + besidesWork(b, q.now, o.block)) / share
 			crowd += o.crowd * external
 		}
 		if costs[i] = load + fresh*crowd; costs[i] < low {

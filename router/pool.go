@@ -31,9 +31,9 @@ type pool struct {
 	byConnector map[string]*pool // the parts by connector; nil: there is one
 }
 
-// newPool makes the pool of the entries. A backend that is in old stays the same object, unless its engine
+// newPool makes the pool of a role. A backend that is in old stays the same object, unless its engine
 // has another connector now.
-func (r *Router) newPool(role Role, entries []Entry, cfg Config, old *pool) (*pool, error) {
+func (r *Router) newPool(role Role, cfg Config, old *pool) (*pool, error) {
 	policyName := cfg.policy(role)
 	p := &pool{
 		role: role, policyName: policyName, policy: old.policy, turns: old.turns,
@@ -46,7 +46,7 @@ func (r *Router) newPool(role Role, entries []Entry, cfg Config, old *pool) (*po
 	for _, b := range old.all() {
 		known[b.URL] = b
 	}
-	for _, e := range entries {
+	for _, e := range cfg.Pooled(role) {
 		b, err := newBackend(r, role, e.URL)
 		if err != nil {
 			return nil, fmt.Errorf("build pool: %w", err)

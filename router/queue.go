@@ -43,6 +43,7 @@ type kind struct {
 type need struct {
 	kind
 	peer       *Backend
+	apart      *Backend // see query.apart
 	alone      bool
 	skip, gone [fewTried]*Backend
 }
@@ -51,7 +52,7 @@ type need struct {
 const fewTried = 2
 
 // free reports whether a request with the need may have all backends of its kind.
-func (n *need) free() bool { return n.skip[0] == nil && n.gone[0] == nil }
+func (n *need) free() bool { return n.skip[0] == nil && n.gone[0] == nil && n.apart == nil }
 
 func needOf(w *Want) need {
 	n := need{kind: kind{model: string(w.Model), unbound: w.Unbound, paired: w.Like != nil}, peer: w.Peer, alone: w.Alone}
@@ -66,7 +67,9 @@ func needOf(w *Want) need {
 		n.connector = w.Like.Connector
 	}
 	if m := w.mate(); m != nil {
-		n.release = m.Version()
+		if n.release = m.Version(); m.router.shared.Load() {
+			n.apart = m
+		}
 	}
 	return n
 }
@@ -273,12 +276,12 @@ func (q *queue) fill(full map[need]bool, wt *waiter, s *Snapshot) (waiters int, 
 
 // roomy reports whether some backend has a slot.
 func (p *pool) roomy() bool {
-	return slices.ContainsFunc(p.backends, func(b *Backend) bool { return b.usable() && b.inflight.Load() < p.limit })
+	return slices.ContainsFunc(p.backends, func(b *Backend) bool { return b.usable() && occupied(b) < p.limit })
 }
 
 // full reports that no backend is down, and none has a slot.
 func (p *pool) full() bool {
-	return !slices.ContainsFunc(p.backends, func(b *Backend) bool { return !b.usable() || b.inflight.Load() < p.limit })
+	return !slices.ContainsFunc(p.backends, func(b *Backend) bool { return !b.usable() || occupied(b) < p.limit })
 }
 
 // dissolve ends the wait of all, and of the last one that was served, with the panic of a line that cannot be
@@ -304,24 +307,19 @@ func (q *queue) dissolve(last *waiter, why *panicked) {
 	}
 }
 
-// see skips the backends in s that wt must not get, and reports whether there are more, as engines may have changed their
-// roles since wt joined.
-func (wt *waiter) see(s *Snapshot) (more bool) {
+// see reports whether wt gets less in s than its need says, because an engine has had two roles since wt joined: it gets
+// no backend on the engine of its other leg.
+func (wt *waiter) see(s *Snapshot) (less bool) {
 	if wt.seen == s {
 		return false
 	}
 	wt.seen = s
-	for _, b := range s.twins(&wt.want) {
-		if !slices.Contains(wt.want.Skip, b) {
-			wt.want.Skip, more = append(slices.Clip(wt.want.Skip), b), true // the slice is the caller's
-		}
-	}
-	return more
+	return s.router.shared.Load() && wt.need.apart != wt.want.mate()
 }
 
 // choosy reports whether another request might be served where this one cannot be.
 func (wt *waiter) choosy(s *Snapshot) bool {
-	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role) || s.severalWires()
+	return len(wt.want.Skip) > 0 || s.router.shared.Load() && wt.want.mate() != nil || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role) || s.severalWires()
 }
 
 // serve gives the free slots of a pool to those that wait. Requests without the prefill that they

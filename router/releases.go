@@ -43,7 +43,7 @@ func (b *Backend) SetVersion(v string) {
 	}
 	r := b.router
 	r.mu.Lock()
-	b.version.Store(&v)
+	eachRole(b, func(x *Backend) { x.version.Store(&v) })
 	r.releases.Store(r.Snapshot().mixesReleases())
 	r.mu.Unlock()
 	r.serveAll() // a request may wait for a backend of that release
@@ -100,7 +100,7 @@ func (s *Snapshot) pairable() func(Pair) bool {
 	strict := s.strict(&Want{})
 	return func(x Pair) bool {
 		p, d := wireOf(x.Prefill), wireOf(x.Decode)
-		return p.suits(d) || !strict && p.connector == d.connector
+		return !SharesEngine(x.Prefill, x.Decode) && (p.suits(d) || !strict && p.connector == d.connector)
 	}
 }
 

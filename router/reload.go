@@ -40,6 +40,7 @@ func (r *Router) swap(s *Snapshot, c Change) (resumed []*Backend) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
+	relate(s, r.Snapshot())
 	for _, b := range c.Joined {
 		b.ramp(now)
 	}

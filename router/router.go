@@ -38,6 +38,7 @@ type Snapshot struct {
 	prefill  *pool
 	decode   *pool
 	encode   *pool
+	roleless bool // no engine has the role Decode alone
 }
 
 // Router hands out leases on the backends of the current snapshot.
@@ -51,6 +52,7 @@ type Router struct {
 	onEject  atomic.Pointer[func(Ejection)]
 	lookups  sync.Pool   // of *lookup
 	releases atomic.Bool // see severalReleases
+	shared   atomic.Bool // an engine has two roles, or has had another one, see relate
 	alarm    alarm
 	learned
 
@@ -74,6 +76,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 		p.weigh()
 		p.seat(&pool{})
 	}
+	relate(s, s)
 	r.snapshot.Store(s)
 	s.shut(s)
 	return r, nil
@@ -88,18 +91,19 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	priced := cfg.PD.Mode == PDAuto || cfg.PD.Mode != PDNever && cfg.PD.ThresholdTokens > 0
 	cfg.Routing.EstimateCaches = cfg.Routing.EstimateCaches || priced
 	var err error
-	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg, old.prefill); err != nil {
+	if s.prefill, err = r.newPool(Prefill, cfg, old.prefill); err != nil {
 		return nil, err
 	}
-	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg, old.decode); err != nil {
+	if s.decode, err = r.newPool(Decode, cfg, old.decode); err != nil {
 		return nil, err
 	}
-	if s.encode, err = r.newPool(Encode, cfg.Encode, cfg, old.encode); err != nil {
+	if s.encode, err = r.newPool(Encode, cfg, old.encode); err != nil {
 		return nil, err
 	}
 	if len(s.decode.members) == 0 {
 		return nil, errors.New("decode pool is empty")
 	}
+	s.roleless = len(cfg.Decode) == 0
 	s.decode.partners = len(s.prefill.backends)
 	s.decode.cycle = cycleOf(len(s.decode.backends), s.decode.partners)
 	s.prefill.remember(cfg.Routing, old.prefill)

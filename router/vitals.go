@@ -116,7 +116,7 @@ func (v *vitals) setExternal(n int32) {
 // afterwards, so that what was written meanwhile is seen, or marks the backend later.
 func (b *Backend) unmark(q *query) {
 	b.inflight.word.And(^marked)
-	if b.part(q) != 1 || b.externalAt(q.now) > 0 {
+	if b.part(q) != 1 || b.externalAt(q.now) > 0 || b.Twin() != nil {
 		b.mark()
 	}
 }

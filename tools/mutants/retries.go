@@ -105,8 +105,8 @@ func retries() []mutant {
 		test: "TestSlotDoesNotPassTheLineForTheShare",
 	}, {
 		name: "reload swaps half", in: "(*Router).build",
-		old:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg, old.decode); err != nil {",
-		new:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg, old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
+		old:  "if s.decode, err = r.newPool(Decode, cfg, old.decode); err != nil {",
+		new:  "if s.decode, err = r.newPool(Decode, cfg, old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
 		test: "TestReloadIsAllOrNothing/bad_decode_URL",
 	}, {
 		name: "Retry-After of a backend ignored", in: "(*Server).tellRefusal",
@@ -154,7 +154,7 @@ func retries() []mutant {
 		new:  "",
 		test: "TestRestartIsBeforeTheEngineCameUp",
 	}, {
-		name: "what an engine has given since it came up counts as gone", in: "(*Backend).Restarted",
+		name: "what an engine has given since it came up counts as gone", in: "(*downList).restart",
 		old:  "d.restarted = d.up",
 		new:  "",
 		test: "TestRestartIsBeforeTheEngineCameUp",
