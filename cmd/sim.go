@@ -76,6 +76,8 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.StringVar(&o.Weights, "weights", "", "name of the weights; KV of other weights is wrong")
 	f.StringVar(&o.Version, "vllm-version", "0.32.0", "version that /version answers; below 0.32 a rejected request leaves the blocks pinned")
 	f.IntVar(&o.BlockSize, "block-size", 16, "tokens per KV block")
+	f.IntVar(&o.TP.Size, "tp", 1, "tensor-parallel size, which the handle tells. A decode engine refuses the KV of a prefill engine as vLLM does: if neither size is a multiple of the other, or if the prefill engine's is the larger one and above --kv-heads")
+	f.IntVar(&o.TP.KVHeads, "kv-heads", 8, "KV heads of the model")
 	f.IntVar(&o.NumBlocks, "num-blocks", 8192, "KV blocks")
 	f.IntVar(&o.MaxSeqs, "max-num-seqs", 64, "sequences that run at once")
 	f.IntVar(&o.MaxModelLen, "max-model-len", 0, "tokens of prompt and answer together (default 32768, or what the blocks hold)")

@@ -1,21 +1,11 @@
 package sim_test
 
-import "strings"
-
 // accepted has the differences between real engines and the sim that are left, each with its
 // reason. A difference that no recording shows any more fails the test.
 var accepted = []difference{{
 	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
 	lines:     whole(`-(# TYPE )?(http|process|python)_.*`),
 	why:       "of the HTTP server and of Python, not of the engine",
-}, {
-	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
-	lines:     whole(`-.*_created(\{.*| gauge)`),
-	why:       "the time of the first sample, which nobody reads",
-}, {
-	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
-	lines:     whole(`-(# TYPE )?vllm:(` + strings.Join(uncounted, "|") + `)(_bucket|_count|_sum)?[ {].*`),
-	why:       "the sim counts what xpyd's tests and benches read",
 }, {
 	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
 	lines:     whole(`[-+]vllm:cache_config_info\{.*`),
@@ -54,14 +44,3 @@ var accepted = []difference{{
 	lines:     whole(`-POST /(inference/v1/generate|v1/(chat/)?completions/(de)?render)`),
 	why:       "routes of 0.28 that 0.32 has no more by default",
 }}
-
-// uncounted are vLLM's metrics that the sim does not have.
-var uncounted = []string{
-	"admission_rejections_total", "engine_sleep_state", "estimated_flops_per_gpu_total", "estimated_read_bytes_per_gpu_total",
-	"estimated_write_bytes_per_gpu_total", "iteration_tokens_total", "mm_cache_hits_total", "mm_cache_queries_total",
-	"nixl_num_notifications_after_expiry_total", "nixl_post_time_seconds", "num_preemptions_total", "num_requests_kv_fetch_by_stage",
-	"prompt_tokens_cached_by_source_total",
-	"request_decode_time_seconds", "request_inference_time_seconds", "request_max_num_generation_tokens", "request_num_preemptions",
-	"request_params_max_tokens", "request_params_n", "request_prefill_kv_computed_tokens", "request_prefill_time_seconds",
-	"request_queue_time_seconds", "request_time_per_output_token_seconds",
-}

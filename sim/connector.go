@@ -205,7 +205,9 @@ func (c *core) send(m sideMessage) sideReply {
 func (c *core) release(m sideMessage) {
 	switch {
 	case !c.o.sends():
-		c.ledger.unpin(m.Request, m.By)
+		if !c.ledger.unpin(m.Request, m.By) {
+			c.metrics.add("nixl_num_notifications_after_expiry_total", 1)
+		}
 		return
 	case c.o.Connector == ConnectorP2P:
 		c.ledger.refuse(m.Request)

@@ -105,7 +105,8 @@ func (c *core) appendHandle(b []byte, requestID string, blocks []int, tokens, ca
 	b = appendString(append(b, `,"remote_request_id":`...), requestID)
 	b = appendString(append(b, `,"remote_host":`...), host)
 	b = appendInt(append(b, `,"remote_port":`...), port)
-	b = appendInt(append(b, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...), tokens)
+	b = appendInt(append(b, `,"tp_size":`...), c.o.TP.Size)
+	b = appendInt(append(b, `,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...), tokens)
 	b = append(b, `,"remote_blocks_expiry_time":null`...)
 	if c.o.since(33) {
 		b = append(b, `,"remote_registration_generation":1`...)

@@ -10,60 +10,6 @@ import (
 	"time"
 )
 
-// family is one metric with vLLM's name. Every sample carries the labels engine
-// and model_name; label adds one more, with a sample for each of its values.
-type family struct {
-	name, kind, help string
-	label            string
-	values           []string
-	edges            []float64 // of a histogram
-}
-
-var (
-	finishReasons = []string{"stop", "length", "abort", "error", "repetition"}
-	tokenSources  = []string{"local_compute", "local_cache_hit", "external_kv_transfer"}
-	waitReasons   = []string{"capacity", "deferred"}
-
-	tokenEdges   = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}
-	latencyEdges = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
-	gapEdges     = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
-	firstEdges   = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
-	xferEdges    = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
-	byteEdges    = []float64{2048, 8192, 32768, 131072, 524288, 2097152, 8388608, 33554432, 134217728, 536870912, 2147483648, 8589934592}
-	blockEdges   = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
-)
-
-var families = []family{
-	{name: "nixl_xfer_time_seconds", kind: "histogram", help: "Time of one KV pull, in seconds.", edges: xferEdges},
-	{name: "nixl_bytes_transferred", kind: "histogram", help: "Bytes of one KV pull.", edges: byteEdges},
-	{name: "nixl_num_descriptors", kind: "histogram", help: "Blocks of one KV pull.", edges: blockEdges},
-	{name: "nixl_num_failed_transfers_total", kind: "counter", help: "KV pulls that failed, handshakes included."},
-	{name: "nixl_num_failed_notifications_total", kind: "counter", help: "Notifications that could not be sent."},
-	{name: "nixl_num_kv_expired_reqs_total", kind: "counter", help: "Finished prefills whose lease ended unread."},
-	{name: "num_requests_running", kind: "gauge", help: "Sequences that run."},
-	{name: "num_requests_waiting", kind: "gauge", help: "Requests that queue."},
-	{name: "num_requests_waiting_by_reason", kind: "gauge", help: "Requests that queue, by reason.", label: "reason", values: waitReasons},
-	{name: "kv_cache_usage_perc", kind: "gauge", help: "Share of the KV blocks in use or pinned, 0 to 1."},
-	{name: "prefix_cache_queries_total", kind: "counter", help: "Prompt tokens looked up in the prefix cache."},
-	{name: "prefix_cache_hits_total", kind: "counter", help: "Prompt tokens found in the prefix cache."},
-	{name: "external_prefix_cache_queries_total", kind: "counter", help: "Prompt tokens asked of the KV connector: those not in the prefix cache."},
-	{name: "external_prefix_cache_hits_total", kind: "counter", help: "Prompt tokens that the KV connector brought."},
-	{name: "num_preemptions_total", kind: "counter", help: "Preemptions; there are none here."},
-	{name: "prompt_tokens_total", kind: "counter", help: "Prompt tokens."},
-	{name: "prompt_tokens_by_source_total", kind: "counter", help: "Prompt tokens by where their KV came from.", label: "source", values: tokenSources},
-	{name: "prompt_tokens_cached_total", kind: "counter", help: "Prompt tokens that were not computed."},
-	{name: "generation_tokens_total", kind: "counter", help: "Tokens generated."},
-	{name: "request_success_total", kind: "counter", help: "Requests that ended, by how.", label: "finished_reason", values: finishReasons},
-	{name: "request_prompt_tokens", kind: "histogram", help: "Prompt tokens of a request; each of its choices is one.", edges: tokenEdges},
-	{name: "request_generation_tokens", kind: "histogram", help: "Tokens generated for a request.", edges: tokenEdges},
-	{name: "time_to_first_token_seconds", kind: "histogram", help: "From arrival to the first token.", edges: firstEdges},
-	{name: "inter_token_latency_seconds", kind: "histogram", help: "Between two tokens, the mean of each request.", edges: gapEdges},
-	{name: "e2e_request_latency_seconds", kind: "histogram", help: "From arrival to the end.", edges: latencyEdges},
-	{name: "request_queue_time_seconds", kind: "histogram", help: "From arrival to the request's turn.", edges: latencyEdges},
-	{name: "request_prefill_time_seconds", kind: "histogram", help: "From the request's turn to the first token.", edges: latencyEdges},
-	{name: "request_decode_time_seconds", kind: "histogram", help: "From the first token to the last one.", edges: latencyEdges},
-}
-
 // bytesPerBlock is how many bytes one pulled block adds to nixl_bytes_transferred.
 const bytesPerBlock = 32 << 10
 
@@ -117,6 +63,7 @@ func (m *metrics) failedNotification() { m.add("nixl_num_failed_notifications_to
 
 func (m *metrics) transferred(blocks int, took time.Duration) {
 	m.observe("nixl_xfer_time_seconds", took.Seconds(), 1)
+	m.observe("nixl_post_time_seconds", took.Seconds()/2, 1) // about half of it, as recorded with short prompts
 	m.observe("nixl_bytes_transferred", float64(blocks*bytesPerBlock), 1)
 	m.observe("nixl_num_descriptors", float64(blocks), 1)
 }
@@ -133,19 +80,31 @@ func (m *metrics) scheduled(g *generation, r *reservation) {
 		if m.o.connector() {
 			m.add("external_prefix_cache_queries_total", s.kv.tokens-hits)
 		}
+		m.add("prompt_tokens_cached_by_source_total/device", hits)
 		if !r.computes {
 			m.add("external_prefix_cache_hits_total", s.kv.tokens-hits)
+			m.add("prompt_tokens_cached_by_source_total/p2p", s.kv.tokens-hits)
 		}
 	}
 }
 
 // started counts a request whose prompts' KV is in place.
 func (m *metrics) started(g *generation) {
+	computed := 0
 	for _, u := range g.units {
 		m.countPrompt(u.prompt.tokens, u.cached, g.pulled)
+		if !g.pulled {
+			computed += u.prompt.tokens - u.cached
+		}
 	}
+	m.firstTokens(g)
+	m.observe("iteration_tokens_total", float64(computed+len(g.units)), 1)
+}
+
+// firstTokens notes the moment of the first token. vLLM counts each choice as a request, and so do all histograms of requests.
+func (m *metrics) firstTokens(g *generation) {
 	g.first = time.Now()
-	m.observe("time_to_first_token_seconds", g.first.Sub(g.start).Seconds(), 1)
+	m.observe("time_to_first_token_seconds", g.first.Sub(g.start).Seconds(), len(g.units))
 }
 
 // countPrompt counts a prompt by where its KV came from, with two oddities of vLLM. If only the
@@ -173,30 +132,91 @@ func (m *metrics) streamed(g *generation) {
 	m.add("generation_tokens_total", 1)
 }
 
-// finished counts the end of a request. reason is vLLM's finished_reason.
+// finished counts the end of a request. reason is vLLM's finished_reason. With "error", for KV that did not come, vLLM takes
+// that moment for the first token.
 func (m *metrics) finished(g *generation, reason string) {
-	m.add("request_success_total/"+reason, 1)
 	m.add("generation_tokens_total", g.rec.Tokens-g.counted)
-	for _, u := range g.units {
-		m.observe("request_prompt_tokens", float64(u.prompt.tokens), 1)
+	if reason == "error" && g.first.IsZero() {
+		m.firstTokens(g)
+		m.observe("iteration_tokens_total", 0, 1)
 	}
-	m.observe("request_generation_tokens", float64(g.rec.Tokens), 1)
-	took := time.Since(g.start).Seconds()
-	m.observe("e2e_request_latency_seconds", took, 1)
-	if n := g.rec.Tokens - 1; n > 0 && !g.first.IsZero() {
-		m.observe("inter_token_latency_seconds", time.Since(g.first).Seconds()/float64(n), n)
+	longest := 0
+	for i, u := range g.units {
+		tokens := produced(g, i)
+		longest = max(longest, tokens)
+		m.add("request_success_total/"+reason, 1)
+		m.finishedChoice(g, u, tokens)
 	}
-	m.phases(g)
-}
-
-// phases observes the parts of a request that had its turn and its first token.
-func (m *metrics) phases(g *generation) {
+	m.asked(g)
 	if g.first.IsZero() {
 		return
 	}
+	for step := 1; step < longest; step++ { // each in an iteration of its own: that of several requests shows as several
+		running := 0
+		for i := range g.units {
+			if produced(g, i) > step {
+				running++
+			}
+		}
+		m.observe("iteration_tokens_total", float64(running), 1)
+	}
+}
+
+func (m *metrics) finishedChoice(g *generation, u *unit, tokens int) {
+	m.observe("request_prompt_tokens", float64(u.prompt.tokens), 1)
+	m.observe("request_generation_tokens", float64(tokens), 1)
+	m.observe("request_num_preemptions", 0, 1)
+	m.observe("request_params_max_tokens", float64(mayProduce(g, u)), 1)
+	m.observe("e2e_request_latency_seconds", time.Since(g.start).Seconds(), 1)
+	if g.first.IsZero() {
+		return
+	}
+	cached := u.cached
+	if g.pulled {
+		cached = min(g.cachedElsewhere(), u.prompt.tokens)
+	}
+	m.observe("request_prefill_kv_computed_tokens", float64(u.prompt.tokens-cached), 1)
+	each, decode := 0.0, 0.0
+	if tokens > 1 {
+		decode = time.Since(g.first).Seconds()
+		each = decode / float64(tokens-1)
+		m.observe("inter_token_latency_seconds", each, tokens-1)
+	}
+	m.observe("request_time_per_output_token_seconds", each, 1)
 	m.observe("request_queue_time_seconds", g.granted.Sub(g.start).Seconds(), 1)
+	m.observe("request_inference_time_seconds", time.Since(g.granted).Seconds(), 1)
 	m.observe("request_prefill_time_seconds", g.first.Sub(g.granted).Seconds(), 1)
-	m.observe("request_decode_time_seconds", time.Since(g.first).Seconds(), 1)
+	m.observe("request_decode_time_seconds", decode, 1)
+}
+
+// asked counts what the request asked for: each of its prompts, with all choices.
+func (m *metrics) asked(g *generation) {
+	longest := 0
+	for i, u := range g.units {
+		longest = max(longest, produced(g, i))
+		if i+1 < len(g.units) && g.units[i+1].choice > u.choice {
+			continue
+		}
+		m.observe("request_params_n", float64(u.choice+1), 1)
+		m.observe("request_max_num_generation_tokens", float64(longest), 1)
+		longest = 0
+	}
+}
+
+// produced is how many tokens of its i-th choice the request got.
+func produced(g *generation, i int) int {
+	if g.rec.Tokens == g.outputTokens() {
+		return len(g.units[i].tokens)
+	}
+	return (g.rec.Tokens + len(g.units) - 1 - i) / len(g.units) // a stream that broke off had them by turns
+}
+
+// mayProduce is max_tokens, or else what the model has room for.
+func mayProduce(g *generation, u *unit) int {
+	if g.r.limited {
+		return g.r.maxTokens
+	}
+	return g.c.o.MaxModelLen - u.prompt.tokens
 }
 
 // appendText appends all families in the exposition format.
@@ -209,52 +229,90 @@ func (m *metrics) appendText(b *bytes.Buffer, l load) {
 	m.counters["num_requests_waiting"] = float64(l.waiting + l.loading)
 	m.counters["num_requests_waiting_by_reason/capacity"] = float64(l.waiting)
 	m.counters["num_requests_waiting_by_reason/deferred"] = float64(l.loading)
+	m.counters["num_requests_kv_fetch_by_stage/in_progress"] = float64(l.loading)
+	m.counters["engine_sleep_state/awake"] = 1
 	m.counters["kv_cache_usage_perc"] = float64(l.used) / float64(l.total)
 	for _, f := range families {
-		if strings.HasPrefix(f.name, "nixl_") && !m.o.connector() {
-			continue // an engine without a connector has no metrics of NIXL
+		if !m.has(f) {
+			continue
 		}
 		fmt.Fprintf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", f.name, f.help, f.name, f.kind)
 		switch {
 		case f.kind == "histogram":
 			m.appendHistogram(b, f)
-		case f.label == "":
-			fmt.Fprintf(b, "vllm:%s%s %s\n", f.name, m.labels("", ""), pyFloat(m.counters[f.name]))
 		default:
-			for _, v := range f.values {
-				fmt.Fprintf(b, "vllm:%s%s %s\n", f.name, m.labels(f.label, v), pyFloat(m.counters[f.name+"/"+v]))
+			for _, v := range f.samples() {
+				fmt.Fprintf(b, "vllm:%s%s %s\n", f.name, m.labels(f, v), pyFloat(m.counters[f.key(v)]))
 			}
 		}
+		m.appendCreated(b, f)
 	}
 	m.appendCacheConfig(b)
+}
+
+// appendCreated appends when counting began, which the Python client tells as a family of its own.
+func (m *metrics) appendCreated(b *bytes.Buffer, f family) {
+	if f.kind == "gauge" {
+		return
+	}
+	name := strings.TrimSuffix(f.name, "_total") + "_created"
+	if f.kind == "histogram" {
+		name = f.name + "_created"
+	}
+	fmt.Fprintf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s gauge\n", name, f.help, name)
+	for _, v := range f.samples() {
+		fmt.Fprintf(b, "vllm:%s%s %s\n", name, m.labels(f, v), pyFloat(float64(m.began.UnixMilli())/1000))
+	}
 }
 
 func (m *metrics) appendHistogram(b *bytes.Buffer, f family) {
 	h := m.histograms[f.name]
 	total := 0
+	buckets := family{name: f.name, label: "le"}
 	for i, edge := range f.edges {
 		total += h.counts[i]
-		fmt.Fprintf(b, "vllm:%s_bucket%s %s\n", f.name, m.labels("le", pyFloat(edge)), pyFloat(float64(total)))
+		fmt.Fprintf(b, "vllm:%s_bucket%s %s\n", f.name, m.labels(buckets, pyFloat(edge)), pyFloat(float64(total)))
 	}
-	fmt.Fprintf(b, "vllm:%s_bucket%s %s\n", f.name, m.labels("le", "+Inf"), pyFloat(float64(h.count)))
-	fmt.Fprintf(b, "vllm:%s_count%s %s\n", f.name, m.labels("", ""), pyFloat(float64(h.count)))
-	fmt.Fprintf(b, "vllm:%s_sum%s %s\n", f.name, m.labels("", ""), pyFloat(h.sum))
+	fmt.Fprintf(b, "vllm:%s_bucket%s %s\n", f.name, m.labels(buckets, "+Inf"), pyFloat(float64(h.count)))
+	fmt.Fprintf(b, "vllm:%s_count%s %s\n", f.name, m.labels(f, ""), pyFloat(float64(h.count)))
+	fmt.Fprintf(b, "vllm:%s_sum%s %s\n", f.name, m.labels(f, ""), pyFloat(h.sum))
 }
 
+// appendCacheConfig has those of vLLM's labels that the simulator has a value for.
 func (m *metrics) appendCacheConfig(b *bytes.Buffer) {
+	caching := "True"
+	if m.o.NoPrefixCaching {
+		caching = "False"
+	}
 	fmt.Fprintf(b, "# HELP vllm:cache_config_info Sizes of the KV cache.\n# TYPE vllm:cache_config_info gauge\n"+
-		"vllm:cache_config_info{block_size=\"%d\",engine=\"0\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\",sliding_window=\"None\"} 1.0\n",
-		m.o.BlockSize, m.o.BlockSize*m.o.NumBlocks, m.o.NumBlocks)
+		"vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=%q,engine=\"0\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\",sliding_window=\"None\"} 1.0\n",
+		m.o.BlockSize, caching, m.o.BlockSize*m.o.NumBlocks, m.o.NumBlocks)
 }
 
-// labels renders a sample's labels in the order of their names.
-func (m *metrics) labels(name, value string) string {
-	all := []string{`engine="0"`, "model_name=" + strconv.Quote(m.o.Model)}
-	if name != "" {
-		all = append(all, name+"="+strconv.Quote(value))
+// labels renders the labels of f's sample with value, in the order of their names.
+func (m *metrics) labels(f family, value string) string {
+	all := []string{"model_name=" + strconv.Quote(m.o.Model)}
+	if !f.ofServer {
+		all = append(all, `engine="0"`)
+	}
+	if f.label != "" {
+		all = append(all, f.label+"="+strconv.Quote(value))
 	}
 	slices.Sort(all)
 	return "{" + strings.Join(all, ",") + "}"
+}
+
+// has reports whether the engine has the family. Those of NIXL need a connector, and the stages of loads an engine that loads.
+func (m *metrics) has(f family) bool {
+	switch {
+	case f.since > 0 && !m.o.since(f.since):
+		return false
+	case strings.HasPrefix(f.name, "nixl_"):
+		return m.o.connector()
+	case f.name == "num_requests_kv_fetch_by_stage":
+		return m.o.Role == RoleDecode
+	}
+	return true
 }
 
 // pyFloat prints a number as the Python client does.

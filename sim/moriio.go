@@ -21,7 +21,8 @@ func (c *core) appendMoriio(b []byte, transfer string, blocks []int) []byte {
 	b = appendString(append(b, `,"remote_host":`...), host)
 	b = appendInt(append(b, `,"remote_handshake_port":`...), port)
 	b = appendInt(append(b, `,"remote_notify_port":`...), port)
-	b = append(b, `,"remote_dp_rank":0,"remote_dp_rank_override":true,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1`...)
+	b = append(b, `,"remote_dp_rank":0,"remote_dp_rank_override":true,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":`...)
+	b = appendInt(b, c.o.TP.Size)
 	b = appendString(append(b, `,"transfer_id":`...), transfer)
 	return append(b, '}')
 }

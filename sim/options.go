@@ -97,10 +97,11 @@ type Options struct {
 	ToolCallParser string
 
 	// Bidirectional is kv_connector_extra_config.bidirectional_kv_xfer. A decode engine keeps the
-	// blocks of each request that it has answered for DecoderTTL, 480s by default. It describes
+	// blocks of each request that it has answered for decoderTTL. It describes
 	// them in its answer, and from 0.33 on also in the stream's chunk that ends a choice.
 	Bidirectional bool
-	DecoderTTL    time.Duration
+
+	TP TensorParallel // parallel.go
 
 	LoadFailure      string        // kv_load_failure_policy: "fail" (default) or "recompute"
 	HandshakeTimeout time.Duration // how long to try an unknown peer before the load fails, default 5s
@@ -114,6 +115,9 @@ type Options struct {
 	// holds the request in that phase.
 	Hook func(Event)
 }
+
+// decoderTTL is decoder_kv_blocks_ttl's default.
+const decoderTTL = 480 * time.Second
 
 // Fast returns o at test speed. Prefill, transfer and tokens take no time, and an unknown peer is
 // given up after 200ms, each unless o already sets it.
@@ -158,7 +162,8 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.AbortWindow, 3*time.Millisecond)
 	setDefault(&o.Lease, 30*time.Second)
 	setDefault(&o.FetchTimeout, 30*time.Second)
-	setDefault(&o.DecoderTTL, 480*time.Second)
+	setDefault(&o.TP.Size, 1)
+	setDefault(&o.TP.KVHeads, 8)
 	setDefault(&o.LoadFailure, "fail")
 	setDefault(&o.HandshakeTimeout, 5*time.Second)
 	setDefault(&o.KeepAlive, 5*time.Second)
@@ -188,7 +193,8 @@ func (o Options) validate() error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"block size", o.BlockSize}, {"blocks", o.NumBlocks}, {"max seqs", o.MaxSeqs}, {"max model len", o.MaxModelLen}} {
+	}{{"block size", o.BlockSize}, {"blocks", o.NumBlocks}, {"max seqs", o.MaxSeqs}, {"max model len", o.MaxModelLen},
+		{"tensor parallel size", o.TP.Size}, {"KV heads", o.TP.KVHeads}} {
 		if f.value < 1 {
 			return fmt.Errorf("sim %s %d: want at least 1", f.name, f.value)
 		}

@@ -122,7 +122,7 @@ func (g *generation) pinOwn(r *reservation) {
 		return
 	}
 	for i, u := range g.units {
-		g.c.ledger.pin(r, i, g.blocks(u), u.internalID, g.c.o.DecoderTTL)
+		g.c.ledger.pin(r, i, g.blocks(u), u.internalID, decoderTTL)
 	}
 }
 

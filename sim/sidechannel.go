@@ -26,6 +26,7 @@ type sideReply struct {
 	Version   string   `json:"version,omitempty"`
 	Model     string   `json:"model,omitempty"`
 	BlockSize int      `json:"block_size,omitempty"`
+	TP        int      `json:"tp_size,omitempty"`
 	Contents  []uint64 `json:"contents,omitempty"`
 	Error     string   `json:"error,omitempty"`
 }
@@ -49,7 +50,7 @@ func (c *core) serveSide(nc net.Conn) {
 func (c *core) sideOp(m sideMessage) (reply sideReply, answered bool) {
 	switch m.Op {
 	case "handshake":
-		return sideReply{Engine: c.id, Version: c.o.Version, Model: c.o.Model, BlockSize: c.o.BlockSize}, true
+		return sideReply{Engine: c.id, Version: c.o.Version, Model: c.o.Model, BlockSize: c.o.BlockSize, TP: c.o.TP.Size}, true
 	case "read":
 		contents, ok := c.ledger.read(m.Request, m.Blocks)
 		if !ok {

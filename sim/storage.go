@@ -72,6 +72,7 @@ func (g *generation) fetch(ctx context.Context, r *reservation) bool {
 		g.c.ledger.pulled(r, i, contents[s.hits:])
 		g.c.ledger.count(func(l *Ledger) { l.Loaded++ })
 		g.c.metrics.add("external_prefix_cache_hits_total", s.fetched*o.BlockSize)
+		g.c.metrics.add("prompt_tokens_cached_by_source_total/external_unspecified", s.fetched*o.BlockSize)
 		g.checkKV(u, contents)
 	}
 	return !o.fragile() || blocks == 0 || g.loadFragile(ctx, r, blocks)
