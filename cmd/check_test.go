@@ -321,17 +321,6 @@ func TestCheckReachable(t *testing.T) {
 	}
 }
 
-func TestSplitVersion(t *testing.T) {
-	for v, want := range map[string]string{
-		"0.32.0": "0 32 true", "0.31.1.dev3+cpu": "0 31 true", "1.0": "1 0 true", "0.33rc1": "0 33 true", "0.33": "0 33 true", "dev": "0 0 false", "": "0 0 false", "a.b": "0 0 false",
-	} {
-		major, minor, ok := splitVersion(v)
-		if got := fmt.Sprint(major, minor, ok); got != want {
-			t.Errorf("%q: got %s, want %s", v, got, want)
-		}
-	}
-}
-
 // Prefill's answer takes longer than its lease, so that decode would read blocks of other prompts.
 func TestCheckProbeHeedsTheLease(t *testing.T) {
 	const lease = 2 * time.Second

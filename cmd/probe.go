@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -183,7 +181,7 @@ func (p *engineProber) askVersion(ctx context.Context, e *engine) {
 		err = json.Unmarshal(body, &v)
 	}
 	e.version = v.Version
-	major, minor, ok := splitVersion(e.version)
+	_, _, ok := kvparams.Release(e.version)
 	switch {
 	case isForeign && err != nil:
 		p.note("%s does not tell its version: %v", e, err)
@@ -192,26 +190,11 @@ func (p *engineProber) askVersion(ctx context.Context, e *engine) {
 		p.fault("%s does not tell its version: %v", e, err)
 	case !ok:
 		p.note("%s has the version %q, of which nothing is known", e, e.version)
-	case major == 0 && minor < 32 && p.cfg.KV.Release == "reject":
+	case !kvparams.Since(e.version, 32) && p.cfg.KV.Release == "reject":
 		p.fault("%s is vLLM %s, which frees no blocks on a rejected request; set kv.release to auto or update to 0.32", e, e.version)
-	case major == 0 && minor < 32 && p.cfg.KV.Release == "auto":
+	case !kvparams.Since(e.version, 32) && p.cfg.KV.Release == "auto":
 		p.note("%s is vLLM %s: an abandoned prefill costs a decode of one token; from 0.32 on it is freed by a rejected request", e, e.version)
 	}
-}
-
-// splitVersion reads "0.32.1.dev3+cpu" as 0 and 32.
-func splitVersion(v string) (major, minor int, ok bool) {
-	parts := strings.SplitN(v, ".", 3)
-	if len(parts) < 2 {
-		return 0, 0, false
-	}
-	major, err := strconv.Atoi(parts[0])
-	if err != nil {
-		return 0, 0, false
-	}
-	suffix := strings.TrimLeft(parts[1], "0123456789")
-	minor, err = strconv.Atoi(strings.TrimSuffix(parts[1], suffix))
-	return major, minor, err == nil
 }
 
 // compareModels checks that all engines of a connector serve the same names, because a request may go to any

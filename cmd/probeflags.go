@@ -16,7 +16,7 @@ func (p *engineProber) compareFlags(ctx context.Context) {
 	refused := map[*engine]string{}
 	accepts, decodes, roomiest := false, false, (*engine)(nil)
 	for _, e := range p.engines {
-		if e.role == "encode" || e.health != "ok" || len(e.models) == 0 || !e.dialect.DecodeOnlySafe() {
+		if e.role == "encode" || e.health != "ok" || len(e.models) == 0 || !kvparams.ServesAlone(e.dialect, e.version) {
 			continue
 		}
 		why, known := p.refusesTools(ctx, e)

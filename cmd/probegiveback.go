@@ -74,8 +74,7 @@ func (p *engineProber) releasers(l leftover) (list []*engine) {
 		func(e *engine) bool { return e.url != r.decode && !sameHost(e.url, r.prefill) },
 	} {
 		for _, e := range p.decodes {
-			major, minor, ok := splitVersion(e.version)
-			if ok && (major > 0 || minor >= 32) && e.health == "ok" && e.dialect.Name() == r.dialect.Name() && want(e) && len(list) < maxGiveBack {
+			if kvparams.Since(e.version, 32) && e.health == "ok" && e.dialect.Name() == r.dialect.Name() && want(e) && len(list) < maxGiveBack {
 				list = append(list, e)
 			}
 		}

@@ -52,7 +52,7 @@ func overBound() map[string]int {
 		"methods netio.Socket":     48,
 		"methods proxy.Server":     64,
 		"methods proxy.completion": 147,
-		"methods router.Backend":   77,
+		"methods router.Backend":   76,
 		"methods router.Snapshot":  72,
 		"methods sim.core":         69,
 		"methods sim.generation":   119,

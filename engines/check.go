@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/sys/unix"
 
+	"xpyd/kvparams"
 	"xpyd/netio/tlsconf"
 	"xpyd/netio/upstream"
 	"xpyd/router"
@@ -254,12 +255,22 @@ func (c *checker) learnVersion(b *router.Backend, auth string) {
 	}
 	switch {
 	case err == nil && status == http.StatusOK && json.Unmarshal(body, &v) == nil && len(v.Version) <= 64:
-		b.SetVersion(v.Version)
+		c.takeVersion(b, v.Version)
 	case err == nil || b.State() != router.Up:
-		b.SetVersion("") // it is asked again at the next check
+		c.takeVersion(b, "") // it is asked again at the next check
 	default:
 		e.outdated.Store(true)
 	}
+}
+
+// takeVersion notes an engine's version, and whether engines of that version serve requests without a prefill.
+func (c *checker) takeVersion(b *router.Backend, version string) {
+	bound := !kvparams.ServesAlone(c.s.dialect(b), version)
+	b.Bound.Store(bound) // first, because requests may wait for that version
+	if twin := b.Twin(); twin != nil {
+		twin.Bound.Store(bound)
+	}
+	b.SetVersion(version)
 }
 
 // get sends one GET to a backend, within the probe's timeout.

@@ -266,7 +266,7 @@ func (s *Set) dialect(b *router.Backend) kvparams.Dialect { return s.cfg.Dialect
 
 // join makes a client for a backend and starts its checks.
 func (s *Set) join(b *router.Backend) {
-	b.SetBound(!s.dialect(b).DecodeOnlySafe())
+	b.Bound.Store(!s.dialect(b).DecodeOnlySafe())
 	e := &engine{wake: make(chan struct{}, 1), failed: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
 		Addr: b.Addr, Host: b.Host, Prefix: b.Prefix, Fields: rankField(b), DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
 		TLS: s.secure(b), Handshake: s.cfg.Handshake, LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher, Loops: s.loops,

@@ -110,10 +110,10 @@ func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*r
 			return u.decode(ctx)
 		}
 		err = fmt.Errorf("prefill on %s: %w", u.pair.Prefill.URL, err)
-	case snap.Splits() && snap.Pooled(router.Prefill), !s.dialect(d).DecodeOnlySafe():
+	case snap.Splits() && snap.Pooled(router.Prefill), d.Bound.Load():
 		err = errStrangers
 	}
-	if err != nil && (!s.StandsIn() || !s.dialect(d).DecodeOnlySafe()) {
+	if err != nil && (!s.StandsIn() || d.Bound.Load()) {
 		return err
 	}
 	return u.decodeAlone(ctx)

@@ -18,7 +18,7 @@ type Dialect interface {
 	// HandleInAnswer says that the prefill answer holds the handle that decode needs.
 	HandleInAnswer() bool
 	// DecodeOnlySafe says that decode serves a request without KV parameters, and does not wait for KV
-	// blocks that never come.
+	// blocks that never come. See ServesAlone for what the engine's release changes.
 	DecodeOnlySafe() bool
 	Reclaim() Reclaim
 	// Experimental says that no GPU has run the connector, or that its engines have a fault that users must know.
@@ -92,6 +92,19 @@ type Fragile interface {
 func Dies(d Dialect) bool {
 	f, ok := d.(Fragile)
 	return ok && f.DiesOfACut()
+}
+
+// Matured is a Dialect whose decode engines serve a request without KV parameters since a release of vLLM,
+// the minor number of 0.x. Earlier ones do not.
+type Matured interface {
+	Dialect
+	AloneSince() int
+}
+
+// ServesAlone reports whether decode engines of the dialect and of that version serve a request without KV parameters.
+func ServesAlone(d Dialect, version string) bool {
+	m, ok := d.(Matured)
+	return d.DecodeOnlySafe() || ok && Since(version, m.AloneSince())
 }
 
 // Peer tells a decode engine how to find a prefill engine.

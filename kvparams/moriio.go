@@ -5,8 +5,8 @@ import "strings"
 // moriio is vLLM's MoRIIOConnector in read mode, for GPUs of AMD. P describes its blocks in its
 // answer, and D reads them. The engines find each other by that answer, so there is no proxy to ping.
 //
-// D takes every request for one whose KV lies elsewhere, so a request must never reach it without a
-// handle.
+// Before vLLM 0.33 D takes every request for one whose KV lies elsewhere, so a request must never reach it
+// without a handle.
 type moriio struct{}
 
 var moriioPrefill = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null}`)
@@ -16,6 +16,7 @@ func (moriio) Experimental() bool   { return true }
 func (moriio) Concurrent() bool     { return false }
 func (moriio) HandleInAnswer() bool { return true }
 func (moriio) DecodeOnlySafe() bool { return false }
+func (moriio) AloneSince() int      { return 33 }
 func (moriio) Reclaim() Reclaim     { return ReclaimReject }
 
 // EngineConfig names the mode, because the engines write unless told otherwise.
@@ -28,6 +29,9 @@ func (moriio) AppendPrefill(dst Segments, r *Request, _ *Leg) Segments {
 }
 
 func (moriio) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments {
+	if h.None() {
+		return r.AppendPlain(dst)
+	}
 	return r.appendWith(dst, h.Raw)
 }
 

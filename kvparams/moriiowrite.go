@@ -37,13 +37,6 @@ func (moriioWrite) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
 		leg.Target.Host, `","remote_handshake_port":`, leg.Target.Port, `,"remote_notify_port":`, strconv.Itoa(port+notifyAbove), `}`))
 }
 
-func (moriioWrite) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments {
-	if h.None() {
-		return r.AppendPlain(dst)
-	}
-	return r.appendWith(dst, h.Raw)
-}
-
 // TargetAt returns the decode engine at the host and port in the form in which a leg names it.
 func TargetAt(host string, port int) *Peer {
 	if strings.Contains(host, ":") {

@@ -49,6 +49,9 @@ type decodeLeg struct {
 	relay    relay
 }
 
+// alone reports whether the round's backend serves the request without a prefill.
+func (d *decodeLeg) alone() bool { return !d.lease.Backend.Bound.Load() }
+
 // decode sends the request to the reserved D and reads its answer until the client may have it: up to
 // the first event that commits, or a whole checked body.
 func (c *completion) decode() *failure {

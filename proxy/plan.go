@@ -47,7 +47,7 @@ func (c *completion) plan() *fault.Error {
 // choosePath settles whether a request that may have a prefill gets one. It is called after the
 // decode backend is known. A second round does not change the choice.
 func (c *completion) choosePath() {
-	if c.path != pathDisaggregated || c.chosen || !c.dialect().DecodeOnlySafe() {
+	if c.path != pathDisaggregated || c.chosen || !c.d.alone() {
 		return
 	}
 	c.chosen = true

@@ -90,7 +90,7 @@ func (c *completion) anotherPrefill(b *router.Backend, f *failure) bool {
 		return true
 	}
 	patience := retryPatience
-	if c.s.engines.StandsIn() && c.dialect().DecodeOnlySafe() && !c.snap.Capped() {
+	if c.s.engines.StandsIn() && c.d.alone() && !c.snap.Capped() {
 		patience = 0
 	}
 	c.p.attempts++
@@ -136,7 +136,7 @@ func (c *completion) suspectPrefill() {
 		return
 	}
 	tried := append(c.p.tried, c.handoff.From())
-	alone := c.s.cfg.DecodeOnly.Enabled && c.dialect().DecodeOnlySafe()
+	alone := c.s.cfg.DecodeOnly.Enabled && c.d.alone()
 	if alone || !c.p.known || c.snap.Pick(c.wantPrefill(tried)) != nil {
 		c.p.tried, c.p.suspect = tried, true
 	}
@@ -196,7 +196,7 @@ func (c *completion) mayDecodeAlone(last *failure) *failure {
 		return last.final()
 	case c.overdue():
 		return ends(fault.ErrDeadline())
-	case c.deadly() || !c.dialect().DecodeOnlySafe() || !last.refusedByPrefill() && !c.s.cfg.DecodeOnly.Enabled:
+	case c.deadly() || !c.d.alone() || !last.refusedByPrefill() && !c.s.cfg.DecodeOnly.Enabled:
 		return c.elsewhere(last)
 	}
 	return nil

@@ -38,7 +38,9 @@ type Backend struct {
 
 	router *Router
 
-	bound atomic.Bool // see SetBound
+	// Bound says that the engine serves nothing without a prefill. It is set before a request can see the backend, and again
+	// when the engine's version is known.
+	Bound atomic.Bool
 
 	bootstrap atomic.Int32 // port of the bootstrap server beside the engine; 0: the connector's usual one
 

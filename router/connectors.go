@@ -10,10 +10,6 @@ import (
 // follows in the same round, stays with that connector (Want.Like). With one connector in both pools none
 // of this is looked at.
 
-// SetBound says that the backend's engine serves nothing without a prefill. Call it before a request can
-// see the backend.
-func (b *Backend) SetBound(bound bool) { b.bound.Store(bound) }
-
 // SeveralConnectors reports whether the backends have more than one connector.
 func (s *Snapshot) SeveralConnectors() bool { return s.decode.connectors != nil }
 
@@ -85,10 +81,12 @@ func (p *pool) fitting(w *Want) *pool {
 	return p
 }
 
-// bound reports whether the backends of p, which have one connector, serve nothing without a prefill.
+// bound reports whether no backend of p serves anything without a prefill.
 func (p *pool) bound() bool {
-	return p.role == Decode && len(p.backends) > 0 && p.backends[0].bound.Load()
+	return p.role == Decode && len(p.backends) > 0 && !slices.ContainsFunc(p.backends, unbound)
 }
+
+func unbound(b *Backend) bool { return !b.Bound.Load() }
 
 // choose is p.choose, where p may have decode backends of several wires. Those with a prefill backend that has room come
 // first, then those with one that is not down; such a pair is waited for. If no two backends are of one release, releases
@@ -102,8 +100,10 @@ func (s *Snapshot) choose(p *pool, q query, w *Want) (*Backend, error) {
 		paired, roomy = s.serving(Prefill, w).wires(w.Gone, q.now)
 	}
 	for _, b := range p.backends {
-		if k := (wire{connector: b.Connector}); !b.bound.Load() || slices.ContainsFunc(paired, k.suits) {
+		if k := (wire{connector: b.Connector}); slices.ContainsFunc(paired, k.suits) {
 			served = withWire(served, k)
+		} else if unbound(b) {
+			served = withWire(served, wireOf(b))
 		}
 	}
 	for loose := false; !w.Alone && !w.Unbound && len(paired) > 0; loose = true {
@@ -139,7 +139,7 @@ func (s *Snapshot) Others(w Want) bool {
 	}
 	for _, d := range s.serving(Decode, &w).backends {
 		if k := wireOf(d); d.usable() && !slices.Contains(w.Skip, d) && !k.suits(like) &&
-			(slices.ContainsFunc(prefill, k.suits) || w.Unbound && !d.bound.Load()) {
+			(slices.ContainsFunc(prefill, k.suits) || w.Unbound && unbound(d)) {
 			return true
 		}
 	}
@@ -206,7 +206,9 @@ func (s *Snapshot) couples(model []byte) bool {
 func (s *Snapshot) Ready(alone bool) bool {
 	alone = alone || s.pd.Mode == PDNever || !s.Pooled(Prefill)
 	ready := func(p, d *pool) bool {
-		return anyUp(d.backends) && (alone && !d.bound() || anyUp(p.backends))
+		return anyUp(d.backends) && anyUp(p.backends) || alone && slices.ContainsFunc(d.backends, func(b *Backend) bool {
+			return b.State() == Up && unbound(b)
+		})
 	}
 	if !s.SeveralConnectors() {
 		return ready(s.prefill, s.decode)

@@ -82,7 +82,7 @@ func TestDecodeIsChosenWhereAPrefillCanBeHad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := twoConnectors(t, nil).Snapshot()
-			named(t, s, "d3").SetBound(tc.bound)
+			named(t, s, "d3").Bound.Store(tc.bound)
 			for _, b := range tc.down {
 				named(t, s, b).force(Down)
 			}
@@ -128,7 +128,7 @@ func TestReadyWithTwoConnectors(t *testing.T) {
 	if s.Ready(false) || !s.Ready(true) {
 		t.Errorf("p1 and d3 make no pair, and d3 serves requests alone: ready %v, %v", s.Ready(false), s.Ready(true))
 	}
-	named(t, s, "d3").SetBound(true)
+	named(t, s, "d3").Bound.Store(true)
 	if s.Ready(true) {
 		t.Error("ready, although d3 serves nothing alone")
 	}
@@ -194,7 +194,7 @@ func TestDecodeWaitsUntilAPrefillBackendComesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := twoConnectors(t, func(c *Config) { c.DecodeMaxInFlight = 1 })
 		s := r.Snapshot()
-		named(t, s, "d3").SetBound(true)
+		named(t, s, "d3").Bound.Store(true)
 		named(t, s, "p3").force(Down)
 		var held [2]Lease
 		for i := range held {
@@ -286,7 +286,7 @@ func TestPairsAreWaitedForBesideAConnectorWithoutPrefills(t *testing.T) {
 	for _, bound := range []bool{false, true} {
 		s := twoConnectors(t, func(c *Config) { c.DecodeMaxInFlight = 1 }).Snapshot()
 		named(t, s, "p3").force(Down)
-		named(t, s, "d3").SetBound(bound)
+		named(t, s, "d3").Bound.Store(bound)
 		var held [2]Lease
 		for i := range held {
 			if err := s.AcquireFor(Want{Role: Decode, Tokens: 10}, &held[i]); err != nil || held[i].Backend.Connector != "" {

@@ -64,6 +64,7 @@ type query struct {
 	wires        []wire // if bounded, those that the backend may pair with
 	bounded      bool
 	apart        *Backend // of the request's other leg; it gets no backend on the same engine; nil if none could be
+	alone        bool     // the backend must serve the request without a prefill, and some of the list do not
 }
 
 // query turns w into a query of p, which is its pool or a part of it.
@@ -89,6 +90,7 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 			q.pairs.bans = *bans
 		}
 	}
+	q.alone = w.Unbound && slices.ContainsFunc(p.backends, func(b *Backend) bool { return b.Bound.Load() })
 	q.ready()
 	return q
 }
@@ -99,7 +101,7 @@ func (q *query) ready() {
 	if q.limit > 0 {
 		q.plain = min(q.limit, marked)
 	}
-	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.bounded || q.apart != nil {
+	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.bounded || q.apart != nil || q.alone {
 		q.plain = 0
 	}
 }
@@ -153,9 +155,9 @@ func (q *query) barred(b *Backend) bool {
 	return slices.Contains(q.skip, b) || q.apart != nil && SharesEngine(q.apart, b)
 }
 
-// pairsUp reports that b has a wire that can be of use.
+// pairsUp reports that b has a wire that can be of use, and serves the request alone if it must.
 func (q *query) pairsUp(b *Backend) bool {
-	return !q.bounded || slices.ContainsFunc(q.wires, wireOf(b).suits)
+	return (!q.bounded || slices.ContainsFunc(q.wires, wireOf(b).suits)) && (!q.alone || unbound(b))
 }
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && occupied(b) >= q.limit }

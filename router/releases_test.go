@@ -201,3 +201,28 @@ func TestWarmUpsOfOneRelease(t *testing.T) {
 		t.Errorf("d2 is cold with %s", names(cold))
 	}
 }
+
+// Where some backends of a pool serve nothing without a prefill, requests without one go to the others only.
+func TestAPoolOfWhichSomeServeAlone(t *testing.T) {
+	alone := Want{Role: Decode, Alone: true, Unbound: true, Tokens: 1}
+	for _, policy := range Policies() {
+		t.Run(policy, func(t *testing.T) {
+			r, _ := newRouterOf(t, 1, 3, func(c *Config) { c.DecodePolicy = policy })
+			s := r.Snapshot()
+			named(t, s, "d1").Bound.Store(true)
+			named(t, s, "d3").Bound.Store(true)
+			if got := asked(t, s, alone, 20); got != "d2" || !s.StandAlone(nil) {
+				t.Errorf("requests without a prefill went to %s; some backend serves them: %v", got, s.StandAlone(nil))
+			}
+			named(t, s, "p1").force(Down)
+			named(t, s, "d2").force(Down)
+			if got := asked(t, s, alone, 20); got != ErrAllDown.Error() || s.Ready(true) {
+				t.Errorf("the only backend that serves such requests is down, and they went to %s; ready: %v", got, s.Ready(true))
+			}
+			named(t, s, "d2").Bound.Store(true)
+			if s.StandAlone(nil) {
+				t.Error("no backend serves requests without a prefill, and the snapshot says that one does")
+			}
+		})
+	}
+}

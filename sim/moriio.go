@@ -27,8 +27,8 @@ func (c *core) appendMoriio(b []byte, transfer string, blocks []int) []byte {
 	return append(b, '}')
 }
 
-// decodesUnloaded reports whether the request decodes on blocks into which no KV came. A decode engine
+// decodesUnloaded reports whether the request decodes on blocks into which no KV came. Before 0.33 a decode engine
 // of MoRIIO in read mode counts every prompt as loaded, whether a handle came or not.
 func (g *generation) decodesUnloaded() bool {
-	return g.c.o.Connector == ConnectorMoriio && g.c.o.Role == RoleDecode && !g.pulls()
+	return g.c.o.Connector == ConnectorMoriio && g.c.o.Role == RoleDecode && !g.pulls() && !g.c.o.since(33)
 }

@@ -51,7 +51,7 @@ type Options struct {
 	// Below 0.32 a stream whose KV did not come has no error event, only [DONE]. In 0.30 and 0.31 a
 	// rejected request with the handle of a prefill engine that cannot be reached kills the engine.
 	// Below 0.21 a rejected request does not free the prefill engine's blocks. From 0.33 on a prefill's stream has
-	// its handle, and a response may be incomplete. A decode engine
+	// its handle, a response may be incomplete, and MoRIIO's decode engines in read mode compute prompts without a handle. A decode engine
 	// takes KV only from its own version.
 	Version string
 

@@ -2,11 +2,10 @@ package handoff
 
 import (
 	"encoding/json"
-	"strconv"
-	"strings"
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -24,16 +23,7 @@ func allReject(snap *router.Snapshot, from *router.Backend) bool {
 // rejectFrees reports that a rejection by this version frees P's blocks. Since 0.32 a vLLM that
 // rejects a request with a handle tells P to free its blocks, and survives if P cannot be reached. An
 // unknown version counts as one that does not.
-func rejectFrees(version string) bool {
-	major, rest, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	if !ok {
-		return false
-	}
-	minor, _, _ := strings.Cut(rest, ".")
-	ma, err1 := strconv.Atoi(major)
-	mi, err2 := strconv.Atoi(minor)
-	return err1 == nil && err2 == nil && (ma > 0 || mi >= 32)
-}
+func rejectFrees(version string) bool { return kvparams.Since(version, 32) }
 
 // engineRefused reports a refusal by the engine's own handler, which is the one that tells P. P never hears of a
 // refusal by the request model or the server in front of it, whose type is "Bad Request", or none.

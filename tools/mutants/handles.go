@@ -340,9 +340,19 @@ func handles() []mutant {
 		test: "TestMixedPoolsGiveBack/moriio",
 	}, {
 		name: "a request without a prefill for an engine that serves none", in: "(*Snapshot).choose",
-		old:  "!b.bound.Load() || slices.ContainsFunc(paired, k.suits) {",
-		new:  "true {",
+		old:  "} else if unbound(b) {",
+		new:  "} else {",
 		test: "TestMixedPoolsServeWhatCannotBeSplit/sglang",
+	}, {
+		name: "a request without a prefill for an engine of a release that serves none", in: "(*query).pairsUp",
+		old:  "(!q.alone || unbound(b))",
+		new:  "true",
+		test: "TestAPoolOfWhichSomeServeAlone",
+	}, {
+		name: "an engine's release does not say that it serves requests without a handle", in: "ServesAlone",
+		old:  "Since(version, m.AloneSince())",
+		new:  "m.AloneSince() == 0",
+		test: "TestMoriioServesAloneByItsRelease",
 	}, {
 		name: "an engine keeps its connector over a reload", in: "(*Router).newPool",
 		old:  "k != nil && k.Connector == b.Connector {",
