@@ -1,7 +1,11 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
+	"time"
 
 	"xpyd/router"
 	"xpyd/router/price"
@@ -15,12 +19,43 @@ type adviceEntry struct {
 	// StallShare is the part of a prefill's time on a decode engine that the engine's running streams
 	// lose.
 	StallShare float64 `json:"stall_share"`
+	// Objective is the answer to an objective in the query.
+	Objective *router.Reach `json:"objective,omitempty"`
 }
 
 func (p *pages) adviceNow(snap *router.Snapshot) adviceEntry {
-	return adviceEntry{snap.Advice(), p.cfg.Router.Prices(), p.cfg.Router.StallShare()}
+	return adviceEntry{snap.Advice(), p.cfg.Router.Prices(), p.cfg.Router.StallShare(), nil}
 }
 
-func (p *pages) advice(w http.ResponseWriter, _ *http.Request) {
-	writeIndented(w, p.adviceNow(p.cfg.Router.Snapshot()))
+func (p *pages) advice(w http.ResponseWriter, r *http.Request) {
+	o, err := readObjective(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	entry := p.adviceNow(p.cfg.Router.Snapshot())
+	if o != (router.Objective{}) {
+		reach := entry.Within(o)
+		entry.Objective = &reach
+	}
+	writeIndented(w, entry)
+}
+
+// readObjective reads ttft=500ms&tpot=20ms. A number without a unit is in ms, as that of xpyd bench advise.
+func readObjective(q url.Values) (o router.Objective, err error) {
+	for name, values := range q {
+		into := map[string]*float64{"ttft": &o.TTFT, "tpot": &o.TPOT}[name]
+		if into == nil {
+			return o, fmt.Errorf("there is no parameter %q: want ttft or tpot, as in /advice?ttft=500ms&tpot=20ms", name)
+		}
+		d, err := time.ParseDuration(values[0])
+		if ms, bad := strconv.ParseFloat(values[0], 64); bad == nil {
+			d, err = time.Duration(ms*float64(time.Millisecond)), nil
+		}
+		if err != nil || d <= 0 || d > time.Hour {
+			return o, fmt.Errorf("%s=%q: want a time up to an hour, such as 500ms", name, values[0])
+		}
+		*into = d.Seconds()
+	}
+	return o, nil
 }

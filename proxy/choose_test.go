@@ -155,6 +155,14 @@ func TestAdviceOnTheAdminPort(t *testing.T) {
 			t.Errorf("no %s in %s", want, text)
 		}
 	}
+	for query, want := range map[string]string{
+		"?ttft=500ms": `"words": "with TTFT p90 ≤ 500 ms: 1:1 up to `, "?tpot=20": `"tpot_seconds": 0.02`,
+		"?ttft=soon": `ttft="soon": want a time`, "?itl=20ms": `there is no parameter "itl"`,
+	} {
+		if text := r.adminText("/advice" + query); !strings.Contains(text, want) {
+			t.Errorf("%s: no %s in %s", query, want, text)
+		}
+	}
 	for _, name := range []string{`xpyd_pool_load_ratio{role="prefill"}`, `xpyd_pool_balanced_backends{role="decode"}`, `xpyd_price_per_token_seconds{work="transfer"}`} {
 		if !strings.Contains(r.metricsText(), name) {
 			t.Errorf("no %s among the metrics", name)

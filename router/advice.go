@@ -28,6 +28,8 @@ type bucket struct {
 	usage                        float64 // sum of the KV usage of the decode engines at their polls
 	prompt, pulled               int64   // tokens of the prompts that decode engines had, and those pulled
 	polls, waiting               int64   // polls of decode engines, and those that found requests waiting
+	squares                      float64 // of the seconds of each prefill
+	answers, answered            int64   // streams that ended, and their tokens
 }
 
 // at is the bucket of now. mu is held.
@@ -47,6 +49,15 @@ func (t *traffic) prefilled(now int64, tokens int, busy float64) {
 	b.prefills++
 	b.prefillTokens += int64(tokens)
 	b.prefillBusy += busy
+	b.squares += busy * busy
+}
+
+func (t *traffic) answered(now int64, tokens int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.at(now)
+	b.answers++
+	b.answered += int64(tokens)
 }
 
 func (t *traffic) computed(now int64, tokens int, busy float64) {
@@ -90,6 +101,9 @@ func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
 		s.pulled += b.pulled
 		s.polls += b.polls
 		s.waiting += b.waiting
+		s.squares += b.squares
+		s.answers += b.answers
+		s.answered += b.answered
 	}
 	// The current minute has only begun.
 	return s, min(time.Duration(now), adviceWindow-time.Minute+time.Duration(now%int64(time.Minute)))
@@ -107,6 +121,7 @@ type PoolAdvice struct {
 	Requests        int64   `json:"requests"`
 	Tokens          int64   `json:"tokens"`
 	BusySeconds     float64 `json:"busy_seconds"`
+	BusySquares     float64 `json:"busy_squares,omitempty"` // of prefill: the sum of the squares of the requests' seconds
 	SecondsPerToken float64 `json:"seconds_per_token"`
 	// For decode engines, by their own metrics: the mean use of the KV cache, and the share of
 	// polls that found requests waiting.
@@ -128,10 +143,19 @@ type Advice struct {
 	BalancedLoad    float64 `json:"balanced_load"`
 	// Short is the pool that another backend would help most: prefill, decode or none. It is none if
 	// the busier pool is less than half busy, too, and unknown if a load is not known.
-	Short      string `json:"short"`
-	Arithmetic string `json:"arithmetic"`
-	Reuse      Reuse  `json:"reuse"`
-	Mismatch   string `json:"mismatch,omitempty"` // see Snapshot.Mismatch
+	Short      string  `json:"short"`
+	Arithmetic string  `json:"arithmetic"`
+	Reuse      Reuse   `json:"reuse"`
+	Answers    Answers `json:"answers"`
+	Mismatch   string  `json:"mismatch,omitempty"` // see Snapshot.Mismatch
+}
+
+// Answers is what the streams of the window say of a token. The times are measured, 0 if they are not.
+type Answers struct {
+	Tokens    float64 `json:"tokens"`             // of an answer, the mean
+	Token     float64 `json:"token_seconds"`      // of a token of an engine's only answer
+	PerStream float64 `json:"per_stream_seconds"` // more for each answer that the engine makes meanwhile
+	First     float64 `json:"first_seconds"`      // of the first token, after the prefill: the mean of the transfers
 }
 
 // Values of Advice.Short, besides the names of the roles.
@@ -164,9 +188,26 @@ func (s *Snapshot) Advice() Advice {
 		// Requests that wait mean a full engine, whatever filled it.
 		a.Decode.Load = max(a.Decode.KVUsage, a.Decode.Waiting, sum.computeBusy/(float64(y)*seconds))
 	}
+	a.Prefill.BusySquares = sum.squares
+	a.Answers = r.answers(sum)
 	a.Reuse, a.Mismatch = s.reuse(sum), s.Mismatch()
 	a.Prefill.GPUs, a.Decode.GPUs = countGPUs(s.prefill.gpus, s.decode.gpus)
 	a.balance()
+	return a
+}
+
+// answers reads the streams of the window.
+func (r *Router) answers(sum bucket) Answers {
+	var a Answers
+	if a.Token, a.PerStream = r.prices.Token(); sum.answers > 0 {
+		a.Tokens = float64(sum.answered) / float64(sum.answers)
+	}
+	if a.Tokens == 0 {
+		a.Token, a.PerStream = 0, 0 // what was before the window is no answer for it
+	}
+	if sum.prefills > 0 && r.prices.Known(price.Transfer) {
+		a.First = r.prices.Cost(price.Transfer, float64(sum.prefillTokens)/float64(sum.prefills))
+	}
 	return a
 }
 

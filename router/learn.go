@@ -69,6 +69,7 @@ func (b *Backend) Streams() Streaming {
 // taken for the mean of those at its beginning and its end.
 func (r *Router) StreamEnded(d *Backend, s Streaming, tokens int) {
 	now := d.Streams()
+	r.traffic.answered(now.at, tokens)
 	r.prices.StreamEnded(tokens, float64(s.batch+now.batch)/2, now.local-s.local, time.Duration(now.at-s.at))
 }
 

@@ -55,6 +55,18 @@ func (p *Prices) StreamEnded(tokens int, batch float64, local, took time.Duratio
 	}
 }
 
+// Token is the time of a token of an engine's only answer, and what each further answer of the engine adds to it; 0 and 0 if not
+// known.
+func (p *Prices) Token() (each, crowd float64) {
+	d := &p.drag
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.streams < dragProven {
+		return 0, 0
+	}
+	return max(0, d.each), max(0, d.crowd)
+}
+
 // StallShare is the share of the time of a decode engine's own prefills that its running streams lose.
 // It is 1 at first, and changes as streams that run beside such prefills show it.
 func (p *Prices) StallShare() float64 { return p.drag.load() }
