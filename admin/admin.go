@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/admin/desk"
+	"xpyd/admin/members"
 	"xpyd/intake/gate"
 	"xpyd/proxy"
 	"xpyd/router"
@@ -50,6 +51,8 @@ func (p *pages) routes() []route {
 		{"/metrics", "metrics in Prometheus' format", p.cfg.Metrics.Handler().ServeHTTP},
 		{"/pools", "the backends of all pools: state, load, ejections, bans", p.pools},
 		{"/backends", "what each backend reports, and which way requests went", p.backends},
+		{"/events", "the last changes of state, with their reasons; ?since=15m", p.events},
+		{"/failures", "the completions that failed last, by code and engine", func(w http.ResponseWriter, _ *http.Request) { writeIndented(w, p.cfg.Desk.Failures()) }},
 		{"/advice", "which ratio of prefill to decode backends the traffic asks for", p.advice},
 		{"/status", "what the page for browsers shows", p.status},
 		{"/status/events", "the same as server-sent events", p.viewed.ServeHTTP},
@@ -172,6 +175,7 @@ func (p *pages) ready(w http.ResponseWriter, _ *http.Request) {
 type poolEntry struct {
 	URL   string `json:"url"`
 	State string `json:"state"` // unknown, up, down
+	whyEntry
 	// AdminState is ready, drain or disabled, as an operator wants it. Drained says that a backend
 	// which is not ready has ended what it had.
 	AdminState router.AdminState `json:"admin_state"`
@@ -197,7 +201,7 @@ type poolEntry struct {
 	Cold   []string           `json:"cold_with,omitempty"`
 }
 
-func poolEntryOf(snap *router.Snapshot, m router.Member) poolEntry {
+func (p *pages) poolEntryOf(snap *router.Snapshot, edits []members.Edit, m router.Member) poolEntry {
 	b := m.Backend
 	e := poolEntry{
 		URL: b.URL, State: b.State().String(), Version: b.Version(), Connector: m.Entry.Connector,
@@ -208,7 +212,7 @@ func poolEntryOf(snap *router.Snapshot, m router.Member) poolEntry {
 	if left > 0 {
 		e.EjectedFor, e.EjectReason = left.Seconds(), string(why)
 	}
-	e.Ejections = nth
+	e.Ejections, e.whyEntry = nth, p.whyOf(edits, m, router.EjectReason(e.EjectReason))
 	banned, cold := snap.Partners(b)
 	for o, d := range banned {
 		if e.Banned == nil {
@@ -224,11 +228,11 @@ func poolEntryOf(snap *router.Snapshot, m router.Member) poolEntry {
 
 func (p *pages) pools(w http.ResponseWriter, _ *http.Request) {
 	pools := map[string][]poolEntry{}
-	snap := p.cfg.Router.Snapshot()
+	snap, edits := p.cfg.Router.Snapshot(), p.edits()
 	for _, role := range router.Roles() {
 		entries := []poolEntry{}
 		for _, m := range snap.Members(role) {
-			entries = append(entries, poolEntryOf(snap, m))
+			entries = append(entries, p.poolEntryOf(snap, edits, m))
 		}
 		pools[role.String()] = entries
 	}

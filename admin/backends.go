@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"xpyd/admin/members"
 	"xpyd/router"
 )
 
@@ -94,10 +95,10 @@ func known[T int64 | float64](v T) *T {
 	return &v
 }
 
-func (p *pages) backendEntryOf(snap *router.Snapshot, m router.Member) backendEntry {
+func (p *pages) backendEntryOf(snap *router.Snapshot, edits []members.Edit, m router.Member) backendEntry {
 	b := m.Backend
 	e := backendEntry{
-		Role: b.Role.String(), poolEntry: poolEntryOf(snap, m), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
+		Role: b.Role.String(), poolEntry: p.poolEntryOf(snap, edits, m), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
 		Elsewhere: b.External(), LocalSeconds: b.LocalTime().Seconds(),
 	}
 	if _, memory := snap.PrefixTable(b.Role); memory > 0 {
@@ -114,7 +115,7 @@ func (p *pages) backendEntryOf(snap *router.Snapshot, m router.Member) backendEn
 
 // backends answers with one object, which has room for what is not about one backend.
 func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
-	snap := p.cfg.Router.Snapshot()
+	snap, edits := p.cfg.Router.Snapshot(), p.edits()
 	all := struct {
 		Backends []backendEntry `json:"backends"`
 		// Leaving are those that were removed, or have the other role now, and still serve what they
@@ -141,7 +142,7 @@ func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
 			all.Tables[role.String()] = tableEntry{used, memory}
 		}
 		for _, m := range snap.Members(role) {
-			all.Backends = append(all.Backends, p.backendEntryOf(snap, m))
+			all.Backends = append(all.Backends, p.backendEntryOf(snap, edits, m))
 		}
 	}
 	writeIndented(w, all)

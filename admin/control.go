@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"xpyd/admin/members"
+	"xpyd/engines/journal"
 	"xpyd/internal/nearest"
 	"xpyd/router"
 )
@@ -19,7 +20,7 @@ import (
 // Control is what the port can change. A nil member means that this process cannot.
 type Control struct {
 	Members *members.Set
-	Reload  func(context.Context) error // reads the configuration again
+	Reload  func(ctx context.Context, by string) error // reads the configuration again
 	// Level and SetLevel are both set or both nil. They are about the level of the log.
 	Level    func() string
 	SetLevel func(string) error
@@ -196,6 +197,7 @@ func (p *pages) setLevel(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	p.cfg.Journal.Tell(p.cfg.Log.Info(), journal.Event{Kind: journal.LogLevel, Text: "the level of the log is changed", Change: p.cfg.Control.Level(), By: actorOf(r)})
 	p.level(w, r)
 }
 
@@ -204,7 +206,7 @@ func (p *pages) level(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (p *pages) reload(w http.ResponseWriter, r *http.Request) {
-	if err := p.cfg.Control.Reload(r.Context()); err != nil {
+	if err := p.cfg.Control.Reload(r.Context(), actorOf(r)); err != nil {
 		refuse(w, http.StatusConflict, err.Error())
 		return
 	}

@@ -85,10 +85,10 @@ type outcome struct {
 func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
 	changed := p.changed()
 	o := outcome{URL: url, KeptIn: changed.KeptIn, Note: changed.Note, Warning: warning}
-	snap := p.cfg.Router.Snapshot()
+	snap, edits := p.cfg.Router.Snapshot(), p.edits()
 	for _, role := range router.Roles() {
 		for _, m := range snap.Members(role) {
-			switch e := p.backendEntryOf(snap, m); {
+			switch e := p.backendEntryOf(snap, edits, m); {
 			case m.URL == url:
 				o.Backend = &e
 			case router.PartOf(m.URL, url):
@@ -127,6 +127,7 @@ func (p *pages) addBackend(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, wrong)
 		return
 	}
+	e.By = actorOf(r)
 	url, err := p.cfg.Control.Members.Add(e)
 	if err != nil {
 		refuseChange(w, err)
@@ -156,6 +157,7 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, wrong)
 		return
 	}
+	e.By = actorOf(r)
 	url, err := p.cfg.Control.Members.Change(r.PathValue("id"), e)
 	if err != nil {
 		refuseChange(w, err)
@@ -175,7 +177,7 @@ func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	url, err := p.cfg.Control.Members.Remove(id)
+	url, err := p.cfg.Control.Members.Remove(id, actorOf(r))
 	var refused *members.Error
 	if errors.As(err, &refused) && refused.Kind == members.Unknown {
 		if left := p.leavingURL(id); left != "" { // removed before, and perhaps to be forced now

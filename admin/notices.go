@@ -32,6 +32,7 @@ func notices(s *statusEntry, snap *router.Snapshot) []notice {
 	case s.Line != "ok":
 		add(noticeWarn, "%s", s.Line)
 	}
+	all = append(all, outages(s.Backends)...)
 	for _, b := range s.Backends {
 		b.notices(add)
 	}
@@ -60,33 +61,13 @@ func notices(s *statusEntry, snap *router.Snapshot) []notice {
 	return all
 }
 
-// notices adds what is wrong with one backend.
+// notices adds which pairs with the backend are banned.
 func (b *backendEntry) notices(add func(kind, format string, args ...any)) {
-	switch {
-	case b.AdminState != router.Ready:
-		add(noticeWarn, "%s %s gets no requests: an operator has set it to %s", b.Role, b.URL, b.AdminState)
-	case b.State == router.Down.String():
-		add(noticeBad, "%s %s is down: its health checks fail", b.Role, b.URL)
-	case b.EjectedFor > 0:
-		add(noticeWarn, "%s %s gets no requests for now: ejected for %s", b.Role, b.URL, ejectionWords(b.EjectReason))
-	}
 	if b.Role == router.Prefill.String() {
 		for _, partner := range slices.Sorted(maps.Keys(b.Banned)) {
 			add(noticeWarn, "%s hands no blocks to %s for now: transfers between the two failed", b.URL, partner)
 		}
 	}
-}
-
-func ejectionWords(why string) string {
-	switch router.EjectReason(why) {
-	case router.EjectAuth:
-		return "it refused xpyd's key"
-	case router.EjectKVLoad:
-		return "transfers of blocks with several partners failed"
-	case router.EjectStall:
-		return "all of its streams stand still"
-	}
-	return "legs that failed in a row"
 }
 
 // degradation is a reason of xpyd_decisions_total for requests that should have had a prefill.

@@ -55,7 +55,7 @@ func pairEntries(rt *router.Router) []pairEntry {
 }
 
 func (p *pages) statusNow() statusEntry {
-	snap := p.cfg.Router.Snapshot()
+	snap, edits := p.cfg.Router.Snapshot(), p.edits()
 	ready, line := p.cfg.Ready()
 	s := statusEntry{
 		Time: unix(time.Now()), Started: unix(p.cfg.Desk.Started), Version: p.cfg.Desk.Version, Ready: ready, Line: strings.TrimSpace(line),
@@ -65,7 +65,7 @@ func (p *pages) statusNow() statusEntry {
 	for _, role := range router.Roles() {
 		s.Queued[role.String()] = p.cfg.Router.Queued(role)
 		for _, m := range snap.Members(role) {
-			s.Backends = append(s.Backends, p.backendEntryOf(snap, m))
+			s.Backends = append(s.Backends, p.backendEntryOf(snap, edits, m))
 		}
 	}
 	s.Notices = notices(&s, snap)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/engines/journal"
 	"xpyd/intake/routes"
 	"xpyd/internal/docs"
 	"xpyd/proxy/fault"
@@ -143,7 +144,7 @@ func TestDocsMetricTable(t *testing.T) {
 // docs/admin.md has exactly the members that the pages of the admin port may have.
 func TestDocsAdminPages(t *testing.T) {
 	members, told := map[string]bool{}, map[string]bool{}
-	for _, file := range []string{"admin/admin.go", "admin/backends.go", "admin/members.go", "admin/members/edit.go", "admin/advice.go", "admin/status.go", "admin/notices.go", "admin/desk/desk.go", "admin/desk/life.go", "admin/desk/history.go", "router/advice.go", "router/engine.go", "router/price/price.go"} {
+	for _, file := range []string{"admin/admin.go", "admin/backends.go", "admin/members.go", "admin/members/edit.go", "admin/why.go", "admin/events.go", "engines/journal/journal.go", "admin/advice.go", "admin/status.go", "admin/notices.go", "admin/desk/desk.go", "admin/desk/life.go", "admin/desk/failures.go", "admin/desk/history.go", "router/advice.go", "router/engine.go", "router/price/price.go"} {
 		for _, m := range regexp.MustCompile(`json:"(\w+)`).FindAllStringSubmatch(readText(t, file), -1) {
 			members[m[1]] = true
 		}
@@ -163,6 +164,16 @@ func TestDocsAdminPages(t *testing.T) {
 			t.Errorf("docs/admin.md explains %s, which no page has", name)
 		}
 	}
+}
+
+// docs/admin.md lists the kinds of events.
+func TestDocsEvents(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| kind | meaning |\n|---|---|\n")
+	for _, m := range journal.Meanings() {
+		fmt.Fprintf(&b, "| %s | %s |\n", m.Kind, m.About)
+	}
+	docs.Check(t, "events", b.String(), *update)
 }
 
 // The make targets that the documents tell people to run exist.

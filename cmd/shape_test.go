@@ -46,7 +46,7 @@ func overBound() map[string]int {
 		"fields sim.request":       33,
 		"methods bench/verify.run": 43,
 		"methods cmd.engineProber": 41,
-		"methods engines.Set":      71,
+		"methods engines.Set":      70,
 		"methods kvparams.Request": 85,
 		"methods metrics.Metrics":  46,
 		"methods netio.Socket":     48,

@@ -81,3 +81,55 @@ func watchStatus(ctx context.Context, c *ctl.Client, out io.Writer, asJSON bool,
 		}
 	}
 }
+
+func newEventsCmd() *cobra.Command {
+	flags := &adminFlags{}
+	var asJSON, follow bool
+	var since string
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print what has changed: engines that went down or were ejected, drains, reloads, and why",
+		Long: `events prints the last 1,000 changes of state of a running xpyd: when, which engine, why, and who did it.
+docs/admin.md lists the kinds.`,
+		Example: "  xpyd events --since 1h\n" +
+			"  xpyd events --follow",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.client(cmd)
+			if err != nil {
+				return err
+			}
+			return usageOf(ctl.Explain(c, c.Events(cmd.Context(), cmd.OutOrStdout(), since, asJSON, follow)))
+		},
+	}
+	cmd.SetFlagErrorFunc(config.FlagError)
+	flags.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line, as GET /events has them")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on until interrupted")
+	cmd.Flags().StringVar(&since, "since", "", "only what came after: `how long ago` (15m), or the number of an event")
+	return cmd
+}
+
+func newFailuresCmd() *cobra.Command {
+	flags := &adminFlags{}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "failures",
+		Short: "Print which completions failed last, and why, by code and engine",
+		Long: `failures prints the last 500 completions that failed, but not because of their clients, by code and engine, and the
+newest of them with their ids. The log has a line with each id.`,
+		Example: "  xpyd failures --admin http://127.0.0.1:8081",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.client(cmd)
+			if err != nil {
+				return err
+			}
+			return ctl.Explain(c, c.Failures(cmd.Context(), cmd.OutOrStdout(), asJSON))
+		},
+	}
+	cmd.SetFlagErrorFunc(config.FlagError)
+	flags.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: GET /failures")
+	return cmd
+}

@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/sys/unix"
 
+	"xpyd/engines/journal"
 	"xpyd/kvparams"
 	"xpyd/netio/tlsconf"
 	"xpyd/netio/upstream"
@@ -67,13 +69,14 @@ func (c *checker) start(b *router.Backend, e *engine) {
 }
 
 func (c *checker) watch(b *router.Backend, e *engine) {
-	told := false // that it has drained
+	told := false    // that it has drained
+	ejected := false // when last seen
 	for first := true; ; first = false {
 		if e.removed.Load() && !b.InUse() {
 			c.s.drop(b, e)
 			return
 		}
-		told = c.tellDrained(b, e, told)
+		told, ejected = c.tellDrained(b, e, told), c.tellReturned(b, ejected)
 		c.s.cfg.Guard(func() { c.probe(b) })
 		e.Expire(time.Now())
 		h := c.s.cfg.Router.Snapshot().Health()
@@ -114,9 +117,18 @@ func (c *checker) await(e *engine, wait, least time.Duration) (goOn bool) {
 func (c *checker) tellDrained(b *router.Backend, e *engine, told bool) bool {
 	drained := b.Drained() && !e.removed.Load()
 	if drained && !told {
-		c.s.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("backend drained: its last request and handle have ended")
+		c.s.Journal.Tell(c.s.cfg.Log.Info(), journal.About(b, journal.Drained, "backend drained: its last request and handle have ended"))
 	}
 	return drained
+}
+
+// tellReturned tells that an ejection has ended. It is called often enough to see each one, as an ejected backend is suspect.
+func (c *checker) tellReturned(b *router.Backend, was bool) (ejected bool) {
+	ejected = b.Ejected()
+	if was && !ejected && b.State() != router.Down && !b.Closed() {
+		c.s.Journal.Tell(c.s.cfg.Log.Info(), journal.About(b, journal.Returned, "backend gets requests again: its ejection is over"))
+	}
+	return ejected
 }
 
 // Suspect makes xpyd check a backend soon, because a leg on it has just failed.
@@ -144,14 +156,14 @@ func (c *checker) probe(b *router.Backend) {
 	auth := c.s.cfg.Auth
 	status, _, err := c.get(b, "/health", auth)
 	ok := err == nil && status == http.StatusOK
-	why := "status " + strconv.Itoa(status)
-	if err != nil {
-		why = err.Error()
-	}
+	why := cmp.Or(journal.Words(err), "/health answered "+strconv.Itoa(status))
 	switch {
 	case ok && b.State() != router.Up:
 		// Up means that the backend serves completions, not only that something listens.
-		ok = c.servesModels(b, auth) && c.ranksStand(b, auth)
+		if why = c.servesModels(b, auth); why == "" && !c.ranksStand(b, auth) {
+			why = "its ranks are not those that the pools have"
+		}
+		ok = why == ""
 	case ok:
 		c.listModels(b, auth)
 	}
@@ -161,6 +173,9 @@ func (c *checker) probe(b *router.Backend) {
 	if ok {
 		c.learnVersion(b, auth)
 		c.learnPeer(b)
+	}
+	if !ok {
+		c.s.Journal.Failed(b, why)
 	}
 	seen := b.State() != router.Unknown
 	b.SetHung(err != nil && !brokenOff(err))
@@ -182,9 +197,10 @@ func brokenOff(err error) bool {
 
 // tell reports a change of a backend's state. seen is true if the backend had a state before.
 func (c *checker) tell(b *router.Backend, why string, seen bool) {
-	e := c.s.cfg.Log.Info()
+	c.s.Journal.Turned(b)
+	line, event := c.s.cfg.Log.Info(), journal.About(b, journal.Up, "backend state")
 	if b.State() == router.Down {
-		e = c.s.cfg.Log.Warn().Str("error", why)
+		line, event.Kind, event.Reason = c.s.cfg.Log.Warn(), journal.Down, why
 	}
 	if b.State() == router.Up {
 		if r := c.s.get(b); r != nil {
@@ -192,27 +208,30 @@ func (c *checker) tell(b *router.Backend, why string, seen bool) {
 		}
 		c.s.warm.cold(b, seen)
 	}
-	e.Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
+	c.s.Journal.Tell(line.Str("state", b.State().String()).Str("version", b.Version()), event)
 }
 
 // servesModels reads which models a backend serves. A loading engine lists none, and neither does
 // something else on a reused port. Only a completion can show whether the engine takes the key that
-// completions carry.
-func (c *checker) servesModels(b *router.Backend, auth string) bool {
+// completions carry. why is empty if the backend serves.
+func (c *checker) servesModels(b *router.Backend, auth string) (why string) {
 	status, body, err := c.get(b, "/v1/models", auth)
 	if err != nil {
-		return false
+		return "/v1/models: " + journal.Words(err)
 	}
 	e := c.s.get(b)
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		if e != nil {
 			e.models.Store(nil) // what it listed to everybody now needs a key
 		}
-		return true
+		return ""
 	}
 	var list modelList
-	if status != http.StatusOK || json.Unmarshal(body, &list) != nil || len(list.Data) == 0 {
-		return false
+	switch {
+	case status != http.StatusOK:
+		return "/v1/models answered " + strconv.Itoa(status)
+	case json.Unmarshal(body, &list) != nil || len(list.Data) == 0:
+		return "/v1/models lists no model"
 	}
 	list.at = time.Now()
 	if e != nil {
@@ -221,7 +240,7 @@ func (c *checker) servesModels(b *router.Backend, auth string) bool {
 	b.SetLongest(list.longest())
 	b.SetModels(list.ids())
 	c.s.compareModels()
-	return true
+	return ""
 }
 
 // modelsEvery is the greatest age of the list of an engine that is up, as adapters come and go.

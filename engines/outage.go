@@ -3,6 +3,7 @@ package engines
 import (
 	"sync"
 
+	"xpyd/engines/journal"
 	"xpyd/router"
 )
 
@@ -38,11 +39,11 @@ func (s *Set) LookForOutage() {
 	case now == o.on:
 		return
 	case now && s.cfg.Router.Snapshot().Withdrawn(router.Prefill):
-		s.cfg.Log.Warn().Msg("all prefill engines are drained or disabled: decode engines compute the prompts")
+		s.Journal.Tell(s.cfg.Log.Warn(), journal.Event{Kind: journal.Degraded, Text: "all prefill engines are drained or disabled: decode engines compute the prompts"})
 	case now:
-		s.cfg.Log.Error().Msg("no prefill engine is up: decode engines compute the prompts")
+		s.Journal.Tell(s.cfg.Log.Error(), journal.Event{Kind: journal.Degraded, Text: "no prefill engine is up: decode engines compute the prompts"})
 	default:
-		s.cfg.Log.Warn().Msg("the outage of the prefill pool is over")
+		s.Journal.Tell(s.cfg.Log.Warn(), journal.Event{Kind: journal.Restored, Text: "the outage of the prefill pool is over"})
 	}
 	o.on = now
 }

@@ -251,7 +251,6 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, t *pollTarget, c
 		p.tellRanks(snap, b, t, len(RanksOn(text)))
 	}
 	if restarted {
-		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
 		p.cfg.Restarted(b)
 	}
 	return true, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"xpyd/engines/journal"
 	"xpyd/netio"
 	"xpyd/router"
 )
@@ -30,7 +31,9 @@ func (s *Set) Seen(b *router.Backend, id []byte) {
 		b.Restarted(time.Now()) // first, so that the handles of the new id are younger
 	}
 	if e.id.Store(&fresh); old != nil {
-		s.cfg.Log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
+		if b.Engine() == nil { // otherwise its metrics tell
+			s.Journal.Tell(s.cfg.Log.Info(), journal.About(b, journal.Restarted, "prefill engine has restarted"))
+		}
 		s.startsAnew(b, e)
 	}
 }
@@ -53,6 +56,7 @@ func (s *Set) restarted(b *router.Backend) {
 	if e == nil {
 		return
 	}
+	s.Journal.Tell(s.cfg.Log.Info(), journal.About(b, journal.Restarted, "engine has restarted"))
 	if b.Role == router.Prefill && s.dialect(b).HandleInAnswer() {
 		e.outdated.Store(true)
 		s.checkNow(b)

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/engines/handoff"
+	"xpyd/engines/journal"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/netio/upstream"
@@ -58,18 +59,15 @@ type Config struct {
 	Log zerolog.Logger
 }
 
-// staysLines bounds the log lines per second about backends that fail but are not ejected.
-const staysLines = 10
-
 // Set holds the engines of both pools. Soundness and Poller run by themselves.
 type Set struct {
 	Soundness *Soundness
 	Poller    *Poller
 	Models    *Models
+	Journal   *journal.Journal
 
 	cfg      Config
-	fields   []byte         // header lines of the set's own requests
-	staysLog zerolog.Logger // sampled: each failed leg of a backend that stays writes a line
+	fields   []byte // header lines of the set's own requests
 	checks   *checker
 	warm     *warmer
 	outage   outage
@@ -114,21 +112,22 @@ type engine struct {
 // New makes a set. It knows no engine before Start.
 func New(cfg Config) *Set {
 	s := &Set{
-		cfg: cfg, scratch: netio.NewScratch(), loops: netio.NewLoops(), vitals: vitalsWait, left: map[string]*time.Timer{}, keeps: keepSeries,
-		staysLog: cfg.Log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
+		Journal: journal.New(), cfg: cfg, scratch: netio.NewScratch(), loops: netio.NewLoops(), vitals: vitalsWait, left: map[string]*time.Timer{}, keeps: keepSeries,
 	}
 	if cfg.Auth != "" {
 		s.fields = []byte("Authorization: " + cfg.Auth + "\r\n")
 	}
 	s.Models = &Models{set: s, within: modelsWithin}
 	s.checks, s.warm = newChecker(s), newWarmer(s)
-	s.Soundness = NewSoundness(UsualPace(), s.probeSoundness, cfg.Log)
+	s.Soundness = NewSoundness(UsualPace(), s.probeSoundness, s.Journal, cfg.Log)
 	return s
 }
 
 // Start begins to watch the engines of both pools. Stop and Close end that.
 func (s *Set) Start() {
-	s.cfg.Router.OnEject(s.Ejected)
+	tell := &teller{s.Journal, s.cfg.Log, s.cfg.Log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}), s.cfg.Ejected}
+	s.cfg.Router.OnEject(tell.ejected)
+	s.cfg.Router.OnBan(tell.banned)
 	for _, role := range router.Roles() {
 		for _, m := range s.cfg.Router.Snapshot().Members(role) {
 			s.join(m.Backend)
@@ -278,6 +277,7 @@ func (s *Set) join(b *router.Backend) {
 			delete(s.left, b.URL)
 		}
 	})
+	s.Journal.Joined(b)
 	s.checks.start(b, e)
 }
 
@@ -316,7 +316,8 @@ func (s *Set) drop(b *router.Backend, e *engine) {
 		s.left[b.URL] = time.AfterFunc(s.keeps, func() { s.forget(b.URL) })
 	})
 	e.Close()
-	s.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("backend has left: its last request and handle have ended")
+	s.Journal.Gone(b)
+	s.Journal.Tell(s.cfg.Log.Info(), journal.About(b, journal.Left, "backend has left: its last request and handle have ended"))
 }
 
 // forget drops the series of a backend that has left, unless it is back.
@@ -387,17 +388,4 @@ func (s *Set) Stalled(b *router.Backend) {
 	if e := s.get(b); e != nil && e.Stalled(s.cfg.Silence()) {
 		s.cfg.Router.Eject(b, router.EjectStall)
 	}
-}
-
-// Ejected counts and logs a decision of the router about a backend.
-func (s *Set) Ejected(e router.Ejection) {
-	if e.For > 0 {
-		s.cfg.Ejected(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
-	}
-	log, said := &s.cfg.Log, "backend ejected"
-	if e.For == 0 {
-		log, said = &s.staysLog, "backend fails, but stays: no more than half of its pool is ejected"
-	}
-	log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
-		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
 }

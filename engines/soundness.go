@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"xpyd/engines/journal"
 )
 
 // Pace says how failed completions change readiness. Each process adds a random part to the times.
@@ -40,6 +42,7 @@ type Soundness struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	journal *journal.Journal
 	unsound atomic.Bool // written under mu
 	doubted atomic.Bool // a success has something to end: failures > 0, or unsound
 
@@ -56,8 +59,8 @@ type Soundness struct {
 
 // NewSoundness makes a Soundness, which starts nothing until a completion has failed. Close ends what
 // it has started. probe sends a request that shows whether a completion would succeed.
-func NewSoundness(pace Pace, probe func(context.Context) error, log zerolog.Logger) *Soundness {
-	h := &Soundness{pace: pace, probe: probe, log: log}
+func NewSoundness(pace Pace, probe func(context.Context) error, j *journal.Journal, log zerolog.Logger) *Soundness {
+	h := &Soundness{pace: pace, probe: probe, journal: j, log: log}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -115,7 +118,7 @@ func (h *Soundness) clear(why string) {
 	h.doubted.Store(false)
 	if h.unsound.Swap(false) {
 		h.hold = time.Now().Add(lot(h.pace.Hold, 1))
-		h.log.Warn().Str("why", why).Msg("ready again")
+		h.journal.Tell(h.log.Warn().Str("why", why), journal.Event{Kind: journal.ReadyAgain, Text: "ready again"})
 	}
 }
 
@@ -174,8 +177,8 @@ func (h *Soundness) judge(err error) (again bool) {
 		return true
 	case h.due(now):
 		h.unsound.Store(true)
-		h.log.Error().Err(err).Int("failures", h.failures).Dur("for_ms", now.Sub(h.began)).
-			Msg("not ready: no completion succeeds, nor does a probe of one token")
+		h.journal.Tell(h.log.Error().Int("failures", h.failures).Dur("for_ms", now.Sub(h.began)),
+			journal.Event{Kind: journal.NotReady, Text: "not ready: no completion succeeds, nor does a probe of one token", Reason: err.Error()})
 		return true
 	}
 	h.probing = false // also if a completion has succeeded meanwhile

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"xpyd/engines/journal"
 )
 
 var errProbe = errors.New("status 500")
@@ -25,7 +27,7 @@ func newReplica(answers func(n int) error) *replica {
 	r.Soundness = NewSoundness(UsualPace(), func(context.Context) error {
 		time.Sleep(10 * time.Millisecond)
 		return r.answers(int(r.probes.Add(1)))
-	}, zerolog.Nop())
+	}, journal.New(), zerolog.Nop())
 	return r
 }
 

@@ -19,7 +19,7 @@ func (s *Server) LogFailedLeg() { s.failedLog.Warn().Msg("failed") }
 
 // LogStays writes a line about a backend that would have been ejected.
 func (s *Server) LogStays() {
-	s.engines.Ejected(router.Ejection{Backend: s.router.Snapshot().Backends(router.Decode)[0]})
+	s.router.Eject(s.router.Snapshot().Backends(router.Decode)[0], router.EjectFailures) // the only one of its pool
 }
 
 // FailChecks feeds the active checks of a backend with failures until it is down.

@@ -348,6 +348,10 @@ func TestFailingPrefillIsEjected(t *testing.T) {
 	if !strings.Contains(r.logs.String(), `"message":"prefill leg failed`) || strings.Contains(r.logs.String(), `"error":""`) {
 		t.Errorf("a leg that failed and was mended is not explained\n%s", r.logs)
 	}
+	const why = "legs failed in a row; its last error: a leg failed: prefill backend broke off the connection"
+	if s := r.status(); !s.noticed("warn", " UTC: "+why) || !strings.Contains(r.adminText("/events"), `"reason": "`+why) {
+		t.Errorf("operators do not see why: %+v", s.Notices)
+	}
 	var pools map[string][]struct {
 		URL        string
 		EjectedFor float64 `json:"ejected_for"`

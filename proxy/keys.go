@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/engines/journal"
 	"xpyd/intake/budget"
 	"xpyd/intake/heads"
 	"xpyd/intake/limits"
@@ -125,7 +126,9 @@ func (s *Server) limited(of *limits.Account, r *limits.Refusal) *fault.Error {
 // ReplaceKeys puts new keys and limits, which must fit, in force for later requests.
 func (s *Server) ReplaceKeys(all []limits.Terms) {
 	if c := s.keys.Replace(all, s.bound().Limits.ClientInFlight); !c.None() {
-		s.log.Info().Strs("joined", c.Joined).Strs("left", c.Left).Strs("changed", c.Changed).Msg("keys reloaded")
+		s.engines.Journal.Tell(s.log.Info().Strs("joined", c.Joined).Strs("left", c.Left).Strs("changed", c.Changed), journal.Event{
+			Kind: journal.Keys, Text: "keys reloaded", Change: fmt.Sprintf("%d joined, %d left, %d changed", len(c.Joined), len(c.Left), len(c.Changed)),
+		})
 	}
 }
 

@@ -339,7 +339,7 @@ func TestKeysReplaced(t *testing.T) {
 	r.expectWhole(c, r.call(c, as("gamma")...))
 	r.expectWhole(slow, r.soon(held))
 	r.await("the place given back", func() bool { return r.call(c, as("alpha")...).status == 200 })
-	if !strings.Contains(r.logs.String(), `"joined":["gamma"],"left":["beta"],"changed":[],"message":"keys reloaded"`) {
+	if !strings.Contains(r.logs.String(), `"joined":["gamma"],"left":["beta"],"changed":[],"event":"keys"`) {
 		t.Errorf("the log does not say what changed\n%s", r.logs)
 	}
 	if err := r.server.KeysFit(nil); err == nil {

@@ -10,8 +10,11 @@ type Life struct {
 	Outcome, Code   string // as in the metrics; without a failure Code is empty
 	Prefill, Decode string // the URLs of the backends that were asked last
 	Rounds          int
-	Events          int  // of the stream
-	Streamed        bool // a first token was seen
+	// These are set for failures that are not the client's fault. Error is as in the log, and holds nothing of the request or the answer.
+	Status            int
+	Model, Key, Error string
+	Events            int  // of the stream
+	Streamed          bool // a first token was seen
 
 	Start      time.Time
 	Prefilling time.Duration // the last prefill leg began
@@ -51,6 +54,13 @@ func (c *completion) life(o outcome) Life {
 	}
 	if c.failure != nil {
 		l.Code = c.failure.Code.String()
+	}
+	if o == outcomeError || o == outcomeBroken {
+		const shown = 200 // bytes of a name that may be as long as a client likes
+		l.Status, l.Model, l.Error = c.status(), string(c.model[:min(shown, len(c.model))]), c.failure.Why()
+		if c.use.Account != nil {
+			l.Key = c.use.Name
+		}
 	}
 	return l
 }

@@ -219,6 +219,9 @@ func TestOnlyThePairThatFailsIsBanned(t *testing.T) {
 	if n := r.metric("xpyd_backend_ejections_total"); n != 0 {
 		t.Errorf("%v ejections for the fault of one pair", n)
 	}
+	if events := r.adminText("/events"); strings.Count(events, `"kind": "banned"`) != 1 || !strings.Contains(events, `"partner": "`+d.server.URL) {
+		t.Errorf("the ban is not among the events: %s", events)
+	}
 	// Each of the two still works with the other partners, before and after the ban.
 	count := map[string]int{}
 	for i := range 40 {

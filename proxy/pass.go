@@ -309,6 +309,9 @@ func (p *passing) fail(f fault.Fault, told *fault.Error) *failure {
 	if v.Probe {
 		p.s.engines.Suspect(p.lease.Backend)
 	}
+	if why := f.Blame(v.Outcome); why != "" {
+		p.s.engines.Journal.Failed(p.lease.Backend, why)
+	}
 	p.x.Uncut(cutDown)
 	return &failure{Verdict: v, told: told}
 }

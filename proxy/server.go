@@ -16,6 +16,7 @@ import (
 
 	"xpyd/engines"
 	"xpyd/engines/handoff"
+	"xpyd/engines/journal"
 	"xpyd/intake/budget"
 	"xpyd/intake/cors"
 	"xpyd/intake/heads"
@@ -198,7 +199,8 @@ func (s *Server) Ready() bool {
 type View struct {
 	Router  *router.Router
 	Metrics *metrics.Metrics
-	Ready   func() (ready bool, line string)                                // what /readyz answers
+	Ready   func() (ready bool, line string) // what /readyz answers
+	Journal *journal.Journal
 	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why an engine's load is not known, or not all of it; empty if all is known
 	// Running counts the completions under way. Pinned and Stranded count KV blocks.
 	Running          func() int64
@@ -211,7 +213,7 @@ type View struct {
 // View returns what an operators' port shows.
 func (s *Server) View() View {
 	return View{
-		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.engines.Poller.Unknown,
+		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Journal: s.engines.Journal, Unknown: s.engines.Poller.Unknown,
 		Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
 		Leaving: s.engines.Leaving, AdminTLS: s.certs.Admin.Server(),
 	}
@@ -241,10 +243,10 @@ const certificatesEvery = 10 * time.Second
 // tellCertificates logs that the files of a section have changed, or why what they hold is not used.
 func (s *Server) tellCertificates(section string, err error) {
 	if err != nil {
-		s.log.Error().Err(err).Msg("certificates not reloaded; those before stay in force")
+		s.engines.Journal.Tell(s.log.Error(), journal.Event{Kind: journal.Certificate, Text: "certificates not reloaded; those before stay in force", Reason: err.Error()})
 		return
 	}
-	s.log.Info().Str("section", section).Msg("certificates reloaded")
+	s.engines.Journal.Tell(s.log.Info().Str("section", section), journal.Event{Kind: journal.Certificate, Text: "certificates reloaded", Change: section})
 }
 
 // Reload replaces the current pools, or fails and changes nothing. Running requests keep the pools with

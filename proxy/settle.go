@@ -69,6 +69,9 @@ func (c *completion) fail(b *router.Backend, f fault.Fault, told *fault.Error) *
 	if v.Probe {
 		c.s.engines.Suspect(b)
 	}
+	if why := f.Blame(v.Outcome); why != "" {
+		c.s.engines.Journal.Failed(b, why)
+	}
 	if v.Outcome == router.KVLoad {
 		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.From(), Decode: b})
 	}

@@ -16,6 +16,19 @@ const (
 	EjectStall    EjectReason = "stall"    // all of its streams have stopped
 )
 
+// Words is the reason for people.
+func (r EjectReason) Words() string {
+	switch r {
+	case EjectAuth:
+		return "it refused xpyd's key"
+	case EjectKVLoad:
+		return "transfers of blocks with several partners failed"
+	case EjectStall:
+		return "all of its streams stand still"
+	}
+	return "legs failed in a row"
+}
+
 // Ejection is one decision about a backend, for logs and metrics.
 type Ejection struct {
 	Backend *Backend
@@ -28,6 +41,9 @@ type Ejection struct {
 // for the first time since the last success of that backend. It holds no lock meanwhile, and f must
 // return soon. Call OnEject before requests arrive.
 func (r *Router) OnEject(f func(Ejection)) { r.onEject.Store(&f) }
+
+// OnBan makes the router call f when a pair is banned, and when the pair has worked again. Its terms are those of OnEject.
+func (r *Router) OnBan(f func(x Pair, on bool)) { r.onBan.Store(&f) }
 
 // Eject keeps requests from b's engine, in each of its roles, for health.eject_for times the number of its ejections in a row, at most
 // health.eject_max. It returns false if b is already ejected, or is spared because at most half of a
@@ -181,5 +197,12 @@ func (p *pool) spareHalf(now int64) {
 func (r *Router) report(e Ejection, spared bool) {
 	if f := r.onEject.Load(); f != nil && e.Backend != nil && (e.For > 0 || spared) {
 		(*f)(e)
+	}
+}
+
+// reportBan passes on that a pair is banned, or no longer.
+func (r *Router) reportBan(x Pair, on bool) {
+	if f := r.onBan.Load(); f != nil {
+		(*f)(x, on)
 	}
 }

@@ -79,10 +79,15 @@ func (m *Pairs) Failed(x Pair) {
 	if blameD {
 		ejectedD = r.ejectForKV(d)
 	}
-	if !blameP && !blameD && (m.banOf(x) != nil || m.count(x) >= kvFailures) {
+	banned := m.banOf(x) != nil
+	anew := !blameP && !blameD && (banned || m.count(x) >= kvFailures)
+	if anew {
 		m.ban(x, now)
 	}
 	r.mu.Unlock()
+	if anew && !banned {
+		r.reportBan(x, true)
+	}
 	r.report(ejectedP, false)
 	r.report(ejectedD, false)
 }
@@ -112,9 +117,13 @@ func (m *Pairs) Worked(x Pair) {
 		f.pWorked = f.pWorked || f.Prefill == x.Prefill
 		f.dWorked = f.dWorked || f.Decode == x.Decode
 	}
+	banned := m.banOf(x) != nil
 	m.drop(func(y Pair) bool { return y == x })
 	m.warm(x)
 	m.router.mu.Unlock()
+	if banned {
+		m.router.reportBan(x, false)
+	}
 	m.router.serveAll() // a ban may have ended
 }
 

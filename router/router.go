@@ -50,6 +50,7 @@ type Router struct {
 	retries  retries
 	queues   [roleCount + 1]queue // by Snapshot.line
 	onEject  atomic.Pointer[func(Ejection)]
+	onBan    atomic.Pointer[func(Pair, bool)]
 	lookups  sync.Pool   // of *lookup
 	releases atomic.Bool // see severalReleases
 	shared   atomic.Bool // an engine has two roles, or has had another one, see relate

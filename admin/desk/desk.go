@@ -24,6 +24,7 @@ type Desk struct {
 	ended    uint64 // completions since the start; the next one goes to ring[ended % lives]
 	history  history
 	warnings []string
+	failures failures
 }
 
 // New returns an empty desk. version is that of this build.
@@ -39,6 +40,7 @@ func (d *Desk) Ended(l *proxy.Life) {
 	d.ring[d.ended%lives] = *l
 	d.ended++
 	d.history.add(now, l)
+	d.failures.add(l)
 }
 
 // Warn replaces the warnings about the configuration in force.

@@ -142,6 +142,37 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
+// The desk remembers the failures that are not the clients', the newest first, in groups of a code and an engine.
+func TestFailures(t *testing.T) {
+	d, _ := newDesk()
+	fail := func(id, outcome, code, prefill, decode string) {
+		l := split(id)
+		l.Outcome, l.Code, l.Prefill, l.Decode, l.Error = outcome, code, prefill, decode, "why "+id
+		d.Ended(l)
+	}
+	if f := d.Failures(); f.Total != 0 || f.Groups == nil || f.Failures == nil {
+		t.Errorf("at the start: %+v", f)
+	}
+	fail("theirs", outcomeFault, "invalid_json", "", "")
+	fail("gone", outcomeGone, "client_gone", "http://p", "")
+	for i := range KeptFailures + 3 {
+		fail(fmt.Sprint("d", i), "error", "decode_failed", "http://p", "http://d")
+	}
+	fail("p", "error", "prefill_timeout", "http://p", "http://d")
+	fail("none", "error", "decode_unavailable", "http://p", "")
+	f := d.Failures()
+	if f.Total != KeptFailures+5 || len(f.Failures) != KeptFailures || f.Failures[0].ID != "none" || f.Failures[KeptFailures-1].ID != "d5" {
+		t.Errorf("%d of %d, from %s to %s", len(f.Failures), f.Total, f.Failures[0].ID, f.Failures[len(f.Failures)-1].ID)
+	}
+	var groups []string
+	for _, g := range f.Groups {
+		groups = append(groups, fmt.Sprint(g.Count, " ", g.Code, " ", g.Backend, " ", g.ID, " ", g.Error))
+	}
+	if got, want := strings.Join(groups, ", "), fmt.Sprintf("%d decode_failed http://d d%d why d%d, 1 decode_unavailable http://p none why none, 1 prefill_timeout http://p p why p", KeptFailures-2, KeptFailures+2, KeptFailures+2); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
 // A completion allocates nothing, once something has ended in its step.
 func TestEndedAllocatesNothing(t *testing.T) {
 	d, _ := newDesk()

@@ -24,6 +24,15 @@ type Edit struct {
 	// Bootstrap and Connector are given only where a backend is added.
 	Bootstrap int    `json:"bootstrap,omitempty"`
 	Connector string `json:"connector,omitempty"`
+	// By is who changed the state, and At when, in Unix seconds. They say nothing about the backend itself.
+	By string `json:"by,omitempty"`
+	At int64  `json:"at,omitempty"`
+}
+
+// settings returns the edit without who made it.
+func (e Edit) settings() Edit {
+	e.By, e.At = "", 0
+	return e
 }
 
 // roleOf returns the role with that name.
@@ -75,8 +84,8 @@ func (e Edit) beside(p router.Entry) Edit {
 	if e.Role == p.Role.String() {
 		e.Role = ""
 	}
-	if e.State == p.State {
-		e.State = ""
+	if e.State == p.State || e.State == "" {
+		e.State, e.By, e.At = "", "", 0
 	}
 	if e.Weight == p.Weight {
 		e.Weight = 0

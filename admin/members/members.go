@@ -5,9 +5,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 
+	"xpyd/engines/journal"
 	"xpyd/internal/nearest"
 	"xpyd/router"
 )
@@ -20,6 +22,7 @@ type Set struct {
 
 	mu     sync.Mutex
 	put    func(router.Config) error // see Bind
+	told   *journal.Journal          // see Bind
 	base   router.Config             // as configured
 	effect                           // in force; its edits are those that are kept
 	ranks  map[string]int            // see ranksOf; each poll asks for one
@@ -27,6 +30,8 @@ type Set struct {
 	// said are the engines that have said themselves how many ranks they have, with that number. It is read without mu,
 	// which a change holds while the state file is written, and that may take long.
 	said atomic.Pointer[map[string]int]
+	// shown are the edits that are kept. They are read without mu for the same reason.
+	shown atomic.Pointer[[]Edit]
 }
 
 // Open reads the edits of the state file, if there is one, and puts them on the configured pools. It
@@ -49,6 +54,7 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 		return nil, conflict("state_file: the changes in %q do not fit the configuration: %v; correct one of them, or move the file away to start without run-time changes", file, err)
 	}
 	s.base, s.effect, s.ranks = base, p, ranksOf(p.now)
+	s.shown.Store(&p.edits)
 	return s, nil
 }
 
@@ -71,8 +77,8 @@ func (s *Set) Keep() error {
 	return nil
 }
 
-// Bind sets what puts changed pools in force, or fails and changes nothing.
-func (s *Set) Bind(put func(router.Config) error) { s.put = put }
+// Bind sets what puts changed pools in force, or fails and changes nothing, and what is told of changes.
+func (s *Set) Bind(put func(router.Config) error, told *journal.Journal) { s.put, s.told = put, told }
 
 // Config returns the configuration that is in force.
 func (s *Set) Config() router.Config {
@@ -84,9 +90,10 @@ func (s *Set) Config() router.Config {
 // Edits returns what operators have changed, and the file that keeps it, or "" if the changes end
 // with the process.
 func (s *Set) Edits() (edits []Edit, file string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.edits), s.file
+	if edits := s.shown.Load(); edits != nil {
+		return slices.Clone(*edits), s.file
+	}
+	return nil, s.file
 }
 
 // Hold refuses changes while a successor starts, which has read the state file already.
@@ -152,6 +159,7 @@ func (s *Set) enforce(next effect, put func(router.Config) error) error {
 		return err
 	}
 	s.effect, s.ranks = next, ranksOf(next.now)
+	s.shown.Store(&next.edits)
 	s.forget()
 	return nil
 }
@@ -173,7 +181,7 @@ func (s *Set) Add(e Edit) (string, error) {
 		return "", err
 	}
 	e.URL, e.Added = full, true
-	return full, s.change("backend added", e, func(all []router.Entry) ([]Edit, error) {
+	return full, s.change(journal.Add, "backend added", e, func(all []router.Entry) ([]Edit, error) {
 		if i := find(all, e.URL); i >= 0 {
 			return nil, conflict("%s is in the %s pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", e.URL, all[i].Role)
 		}
@@ -187,14 +195,14 @@ func (s *Set) Add(e Edit) (string, error) {
 				return nil, conflict("%s is in the %s pool already; remove it before %s is added", p.URL, p.Role, e.URL)
 			}
 		}
-		return append(s.without(e.URL), e), nil
+		return append(s.without(e.URL), e.signed()), nil
 	})
 }
 
 // Change changes the fields of a backend that are set in e. id is its URL, or host and port. It
 // returns its URL.
 func (s *Set) Change(id string, e Edit) (string, error) {
-	if e == (Edit{}) {
+	if e.settings() == (Edit{}) {
 		return "", wrong("nothing to change; give state, weight or role")
 	}
 	if err := e.check(); err != nil {
@@ -205,7 +213,7 @@ func (s *Set) Change(id string, e Edit) (string, error) {
 		return "", err
 	}
 	e.URL = full
-	return full, s.change("backend changed", e, func(all []router.Entry) ([]Edit, error) {
+	return full, s.change(kindOf(e), "backend changed", e, func(all []router.Entry) ([]Edit, error) {
 		i := find(all, full)
 		if i < 0 {
 			return nil, unknown(full, all)
@@ -213,6 +221,7 @@ func (s *Set) Change(id string, e Edit) (string, error) {
 		if is := all[i].Role; e.Role != "" && e.Role != is.String() && (e.Role == router.Encode.String() || is == router.Encode) {
 			return nil, conflict("%s is a %s backend, and an engine is started for encode alone; remove it and add it again with role %s", full, is, e.Role)
 		}
+		e := e.signed()
 		edits := slices.Clone(s.edits)
 		if i = slices.IndexFunc(edits, func(o Edit) bool { return o.URL == full }); i < 0 {
 			return append(edits, e), nil
@@ -222,13 +231,22 @@ func (s *Set) Change(id string, e Edit) (string, error) {
 	})
 }
 
+// signed returns the edit as it is kept: with who changed the state, and when.
+func (e Edit) signed() Edit {
+	if e.State == "" && !e.Added {
+		return e.settings()
+	}
+	e.At = time.Now().Unix()
+	return e
+}
+
 // with returns the edit with the fields that are set in o.
 func (e Edit) with(o Edit) Edit {
 	if o.Role != "" {
 		e.Role = o.Role
 	}
 	if o.State != "" {
-		e.State = o.State
+		e.State, e.By, e.At = o.State, o.By, o.At
 	}
 	if o.Weight != 0 {
 		e.Weight = o.Weight
@@ -247,19 +265,19 @@ func (e Edit) with(o Edit) Edit {
 }
 
 // Remove takes a backend out of its pool. It gets no new requests, and ends those that it has. It
-// returns its URL.
-func (s *Set) Remove(id string) (string, error) {
+// returns its URL. by is who asked for it.
+func (s *Set) Remove(id, by string) (string, error) {
 	full, err := s.resolve(id)
 	if err != nil {
 		return "", err
 	}
-	return full, s.change("backend removed", Edit{URL: full}, func(all []router.Entry) ([]Edit, error) {
+	return full, s.change(journal.Remove, "backend removed", Edit{URL: full, By: by}, func(all []router.Entry) ([]Edit, error) {
 		if find(all, full) < 0 {
 			return nil, unknown(full, all)
 		}
 		edits := s.without(full)
 		if find(s.base.Entries(), full) >= 0 {
-			edits = append(edits, Edit{URL: full, Removed: true})
+			edits = append(edits, Edit{URL: full, Removed: true, By: by, At: time.Now().Unix()})
 		}
 		return edits, nil
 	})
@@ -271,7 +289,7 @@ func (s *Set) without(url string) []Edit {
 }
 
 // change puts new edits in force. edit gets the pools as they are.
-func (s *Set) change(what string, e Edit, edit func(all []router.Entry) ([]Edit, error)) error {
+func (s *Set) change(kind journal.Kind, what string, e Edit, edit func(all []router.Entry) ([]Edit, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held {
@@ -291,8 +309,21 @@ func (s *Set) change(what string, e Edit, edit func(all []router.Entry) ([]Edit,
 	if err := s.force(next, s.put); err != nil {
 		return err
 	}
-	s.log.Info().Str("backend", e.URL).Str("change", e.String()).Str("state_file", s.file).Msg(what)
+	s.told.Tell(s.log.Info().Str("state_file", s.file), journal.Event{Kind: kind, Backend: e.URL, Role: e.Role, Text: what, Change: e.String(), By: e.By})
 	return nil
+}
+
+// kindOf is how the journal calls a change of a backend.
+func kindOf(e Edit) journal.Kind {
+	switch e.State {
+	case router.Ready:
+		return journal.Enable
+	case router.Drain:
+		return journal.Drain
+	case router.Disabled:
+		return journal.Disable
+	}
+	return journal.Change
 }
 
 // resolve returns the URL of the backend that id names: a URL, or host and port. An engine that says itself

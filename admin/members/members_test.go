@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/engines/journal"
 	"xpyd/router"
 )
 
@@ -49,7 +50,7 @@ func newRig(t *testing.T, base router.Config, file string) *rig {
 	if err := r.Keep(); err != nil {
 		t.Fatal(err)
 	}
-	r.Bind(r.take)
+	r.Bind(r.take, journal.New())
 	return r
 }
 
@@ -86,7 +87,7 @@ func TestChangesAndTheConfiguration(t *testing.T) {
 	r.expect("http://a:1 weight=2 state=drain, http://b:1", "http://c:1, http://d:1")
 	r.must(r.Change("http://B:1/", Edit{Role: "decode"}))
 	r.must(r.Add(Edit{URL: "http://e:1", Role: "prefill", GPUs: 4, Bootstrap: 8998, Connector: "mooncake"}))
-	r.must(r.Remove("d:1"))
+	r.must(r.Remove("d:1", ""))
 	r.expect("http://a:1 weight=2 state=drain, http://e:1 gpus=4 bootstrap=8998 connector=mooncake", "http://c:1, http://b:1")
 	if edits, _ := r.Edits(); len(edits) != 4 {
 		t.Errorf("%d edits, want 4: %v", len(edits), edits)
@@ -96,7 +97,7 @@ func TestChangesAndTheConfiguration(t *testing.T) {
 	r.must(r.Change("b:1", Edit{Role: "prefill"}))
 	r.must(r.Add(Edit{URL: "http://d:1", Role: "decode"}))
 	r.must(r.Change("a:1", Edit{State: router.Ready, Weight: 1}))
-	r.must(r.Remove("e:1"))
+	r.must(r.Remove("e:1", ""))
 	r.expect("http://a:1, http://b:1", "http://c:1, http://d:1")
 	if edits, _ := r.Edits(); len(edits) != 0 {
 		t.Errorf("edits are left: %v", edits)
@@ -107,7 +108,7 @@ func TestReloadKeepsWhatStillApplies(t *testing.T) {
 	r := newRig(t, pools("http://a:1 http://b:1", "http://c:1 http://d:1"), "")
 	r.must(r.Change("a:1", Edit{State: router.Drain}))
 	r.must(r.Change("b:1", Edit{State: router.Disabled}))
-	r.must(r.Remove("d:1"))
+	r.must(r.Remove("d:1", ""))
 	r.must(r.Add(Edit{URL: "http://e:1", Role: "decode", Weight: 3}))
 	next := pools("http://b:1 http://f:1", "http://c:1 http://d:1 http://e:1")
 	if err := r.Rebase(next, r.take); err != nil {
@@ -119,7 +120,7 @@ func TestReloadKeepsWhatStillApplies(t *testing.T) {
 	}
 	next.Decode = router.MustEntries("http://d:1")
 	next.Prefill = nil
-	r.must(r.Remove("e:1"))
+	r.must(r.Remove("e:1", ""))
 	if err := r.Rebase(next, r.take); err == nil || !strings.Contains(err.Error(), "no decode backend") {
 		t.Errorf("error %v for pools without decode", err)
 	}
@@ -146,13 +147,13 @@ func TestWrongChanges(t *testing.T) {
 		want string
 	}{
 		{func() (string, error) { return r.Change("10.0.0.1:8101", Edit{State: router.Drain}) }, Unknown, "there is no backend 10.0.0.1:8101; the nearest is http://10.0.0.1:8100"},
-		{func() (string, error) { return r.Remove("http://me:sesame@y:1") }, Unknown, "there is no backend http://y:1"},
+		{func() (string, error) { return r.Remove("http://me:sesame@y:1", "") }, Unknown, "there is no backend http://y:1"},
 		{func() (string, error) { return r.Change("x:80", Edit{Weight: 2}) }, Conflict, "x:80 may be http://x:80 or https://x:80; give the URL"},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{}) }, Wrong, "nothing to change"},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{State: "off"}) }, Wrong, `state: "off" must be ready, drain or disabled`},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Role: "both"}) }, Wrong, `role: "both" must be prefill, decode or encode`},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Weight: -1}) }, Wrong, "weight: -1 must be from 0.01 to 100"},
-		{func() (string, error) { return r.Remove("10.0.0.2:8200") }, Conflict, "http://10.0.0.2:8200 is the last decode backend; add another one first"},
+		{func() (string, error) { return r.Remove("10.0.0.2:8200", "") }, Conflict, "http://10.0.0.2:8200 is the last decode backend; add another one first"},
 		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "prefill"}) }, Conflict, "is the last decode backend"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://10.0.0.2:8200", Role: "prefill"}) }, Conflict, "http://10.0.0.2:8200 is in the decode pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH"},
 		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "encode"}) }, Conflict, "http://10.0.0.2:8200 is a decode backend, and an engine is started for encode alone; remove it and add it again with role encode"},
@@ -187,7 +188,7 @@ func TestStateFile(t *testing.T) {
 	r := newRig(t, base, file)
 	r.must(r.Change("a:1", Edit{State: router.Drain}))
 	r.must(r.Add(Edit{URL: "http://d:1", Role: "decode"}))
-	r.must(r.Remove("b:1"))
+	r.must(r.Remove("b:1", ""))
 
 	again := newRig(t, base, file)
 	again.expect("http://a:1 state=drain", "http://c:1, http://d:1")
@@ -313,7 +314,7 @@ func TestChangesOfARank(t *testing.T) {
 	r := newRig(t, pools("http://a:1@0 http://a:1@1", "http://c:1"), "")
 	r.must(r.Change("a:1@1", Edit{State: router.Drain}))
 	r.must(r.Add(Edit{URL: "http://D:1@2", Role: "decode"}))
-	r.must(r.Remove("http://a:1@0"))
+	r.must(r.Remove("http://a:1@0", ""))
 	r.expect("http://a:1@1 state=drain", "http://c:1, http://d:1@2")
 	if _, err := r.Change("a:1", Edit{State: router.Ready}); err == nil {
 		t.Error("an engine without its rank names a backend")

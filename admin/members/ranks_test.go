@@ -92,7 +92,7 @@ func TestEditsOfRanksThatAreFound(t *testing.T) {
 	for _, id := range []string{"e:1@1", "http://E:1@1"} {
 		_, changed := r.Change(id, Edit{State: router.Drain})
 		_, moved := r.Change(id, Edit{Role: "prefill"})
-		_, removed := r.Remove(id)
+		_, removed := r.Remove(id, "")
 		for _, err := range []error{changed, moved, removed} {
 			if refused := new(Error); !errors.As(err, &refused) || refused.Kind != Conflict || err.Error() != want {
 				t.Errorf("%s: %v", id, err)
@@ -112,7 +112,7 @@ func TestEditsOfRanksThatAreFound(t *testing.T) {
 	r.expectDecode("weight", "http://d:1 weight=3, http://e:1@0 weight=5, http://e:1@1 weight=5")
 	r = newRig(t, base, file)
 	r.expectDecode("restarted", "http://d:1 weight=3, http://e:1@auto weight=5")
-	r.must(r.Remove("e:1@auto"))
+	r.must(r.Remove("e:1@auto", ""))
 	r.expectDecode("removed", "http://d:1 weight=3")
 	if err := r.Rebase(pools("http://p:1", "http://d:1"), r.take); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func (r *rig) reload(decode string) {
 func TestEditsFollowAnEngineThatIsWrittenOtherwise(t *testing.T) {
 	r := newRig(t, pools("http://p:1", "http://d:1 http://e:1 http://f:1"), filepath.Join(t.TempDir(), "state.json"))
 	r.must(r.Change("e:1", Edit{State: router.Drain}))
-	r.must(r.Remove("f:1"))
+	r.must(r.Remove("f:1", ""))
 	r.reload("http://d:1 http://e:1@auto http://f:1@auto")
 	r.expectDecode("found", "http://d:1, http://e:1 state=drain")
 	r.found("http://e:1", 3)
@@ -226,14 +226,14 @@ func TestAnEngineThatIsPutInOtherwise(t *testing.T) {
 	if _, err := r.Add(Edit{URL: "http://e:1@auto", Role: "decode"}); err == nil || !strings.Contains(err.Error(), "http://e:1@0 is in the decode pool already") {
 		t.Errorf("%v", err)
 	}
-	r.must(r.Remove("e:1@0"))
-	r.must(r.Remove("e:1@1"))
+	r.must(r.Remove("e:1@0", ""))
+	r.must(r.Remove("e:1@1", ""))
 	r.must(r.Add(Edit{URL: "http://e:1@auto", Role: "decode"}))
 	r.found("http://e:1", 3)
-	r.must(r.Remove("e:1"))
+	r.must(r.Remove("e:1", ""))
 	r.expectDecode("out again", "http://d:1, http://f:1@auto")
 	r.must(r.Add(Edit{URL: "http://e:1@auto", Role: "decode"}))
-	r.must(r.Remove("f:1"))
+	r.must(r.Remove("f:1", ""))
 	r.must(r.Add(Edit{URL: "http://f:1", Role: "decode"}))
 	r.found("http://e:1", 3)
 	in := "http://e:1@0, http://e:1@1, http://e:1@2, http://f:1"
@@ -246,7 +246,7 @@ func TestAnEngineThatIsPutInOtherwise(t *testing.T) {
 		t.Errorf("%v are left", edits)
 	}
 	r.reload("http://d:1 http://e:1@auto http://f:1@auto")
-	r.must(r.Remove("e:1"))
+	r.must(r.Remove("e:1", ""))
 	r.expectDecode("removed", "http://d:1, http://f:1")
 }
 
@@ -254,10 +254,10 @@ func TestAnEngineThatIsPutInOtherwise(t *testing.T) {
 func TestEditsThatNoRankHasByItself(t *testing.T) {
 	r := newRig(t, pools("http://p:1 http://g:1@0 http://g:1@1", "http://d:1 http://e:1@0 http://e:1@1"), "")
 	r.must(r.Change("e:1@1", Edit{State: router.Drain, Weight: 2}))
-	r.must(r.Remove("e:1@0"))
+	r.must(r.Remove("e:1@0", ""))
 	r.must(r.Add(Edit{URL: "http://f:1@0", Role: "decode", State: router.Drain}))
 	for _, rank := range []string{"http://g:1@0", "http://g:1@1"} {
-		r.must(r.Remove(rank))
+		r.must(r.Remove(rank, ""))
 		r.must(r.Add(Edit{URL: rank, Role: "decode", Connector: "mooncake"}))
 	}
 	base := pools("http://p:1 http://g:1@auto", "http://d:1 http://e:1@auto http://f:1@auto")

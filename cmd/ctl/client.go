@@ -99,6 +99,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Xpyd-Client", "ctl") // for who has changed something
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

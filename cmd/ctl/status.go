@@ -30,6 +30,9 @@ type Backend struct {
 	Handles     int64   `json:"handles"`
 	EjectedFor  float64 `json:"ejected_for"` // seconds
 	EjectReason string  `json:"eject_reason"`
+	Since       float64 `json:"since"` // Unix seconds
+	Reason      string  `json:"reason"`
+	By          string  `json:"by"`
 	Engine      *struct {
 		Running *int64   `json:"running"`
 		Waiting *int64   `json:"waiting"`
@@ -107,7 +110,7 @@ func (s Status) Print(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(s.Readiness + "\n\n")
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "ROLE\tBACKEND\tSTATE\tWEIGHT\tIN FLIGHT\tHANDLES\tRUNNING\tWAITING\tKV USE\tVERSION")
+	_, _ = fmt.Fprintln(t, "ROLE\tBACKEND\tSTATE\tSINCE\tWEIGHT\tIN FLIGHT\tHANDLES\tRUNNING\tWAITING\tKV USE\tVERSION\tWHY")
 	for _, e := range s.Backends {
 		running, waiting, kv := "-", "-", "-"
 		if e.Engine != nil {
@@ -116,11 +119,11 @@ func (s Status) Print(w io.Writer) error {
 				kv = fmt.Sprintf("%.0f%%", 100**e.Engine.KVUsage)
 			}
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%d\t%s\t%s\t%s\t%s\n",
-			e.Role, e.URL, e.states(), e.Weight, e.InFlight, e.Handles, running, waiting, kv, orDash(e.Version))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n",
+			e.Role, e.URL, e.states(), sinceWhen(e.Since), e.Weight, e.InFlight, e.Handles, running, waiting, kv, orDash(e.Version), orDash(e.why()))
 	}
 	for _, l := range s.Leaving {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t-\t-\t-\t-\n", l.Role, l.URL, "leaving", "-", l.InFlight, l.Handles)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t-\t-\t%d\t%d\t-\t-\t-\t-\t-\n", l.Role, l.URL, "leaving", l.InFlight, l.Handles)
 	}
 	_ = t.Flush() // a Builder takes all
 	if s.Edits > 0 {
@@ -152,6 +155,26 @@ func (e Backend) states() string {
 		words = append(words, "connector "+e.Connector)
 	}
 	return strings.Join(words, ", ")
+}
+
+// why says why the backend is as it is, and who wants it so.
+func (e Backend) why() string {
+	if e.By == "" {
+		return e.Reason
+	}
+	return e.Reason + " (" + e.By + ")"
+}
+
+// sinceWhen is a moment of today as a time, and an older one as a date.
+func sinceWhen(at float64) string {
+	switch t := time.UnixMilli(int64(at * 1e3)); {
+	case at == 0:
+		return "-"
+	case time.Since(t) < 20*time.Hour:
+		return t.Format(time.TimeOnly)
+	default:
+		return t.Format(time.DateOnly)
+	}
 }
 
 func count(n *int64) string {

@@ -7,12 +7,14 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"xpyd/cmd/config"
+	"xpyd/engines/journal"
 )
 
 // lifetime is a process that serves, from its first client to its end.
@@ -27,7 +29,7 @@ type lifetime struct {
 	exe   string           // what a successor runs
 	hup   <-chan os.Signal
 	usr2  <-chan os.Signal
-	asks  <-chan chan<- error // for reloads, each with room for its result
+	asks  <-chan ask // for reloads
 	log   zerolog.Logger
 	// missed: a reload was asked for while a successor was starting. The successor may have read the
 	// configuration before.
@@ -66,11 +68,11 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 			}
 			successor, l.missed = nil, false
 		case <-l.hup:
-			l.begin(trial, &next, nil, successor != nil)
+			l.begin(trial, &next, ask{by: "signal HUP"}, successor != nil)
 		case ask := <-l.asks:
 			l.begin(trial, &next, ask, successor != nil)
 		case read := <-next.result:
-			next.end(trial, l.reload(read))
+			next.end(trial, l.reload(read, next.askers()))
 			keys = rereading{} // what is being read may be of files before
 		case <-l.look:
 			l.lookAtKeys(trial, &keys)
@@ -87,10 +89,16 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 	}
 }
 
-// begin begins a reload for ask, which may be nil. starting says that a successor is being started.
-func (l *lifetime) begin(ctx context.Context, next *rereading, ask chan<- error, starting bool) {
+// begin begins a reload. starting says that a successor is being started.
+func (l *lifetime) begin(ctx context.Context, next *rereading, by ask, starting bool) {
 	l.missed = starting
-	next.start(ctx, ask)
+	next.start(ctx, by)
+}
+
+// ask asks for a reload. result, which may be nil, has room for how it went.
+type ask struct {
+	by     string // who asks; empty: nobody
+	result chan<- error
 }
 
 // rereading reads the configuration for a reload. The process hears signals meanwhile.
@@ -99,7 +107,7 @@ type rereading struct {
 	result chan reread // nil while no read is under way
 	again  bool        // the configuration may have changed since it was opened
 	// asked wait for the read under way, and later for the one after it.
-	asked, later []chan<- error
+	asked, later []ask
 }
 
 type reread struct {
@@ -107,14 +115,14 @@ type reread struct {
 	err error
 }
 
-// start begins a read for ask, which may be nil. If one is under way, another follows it.
-func (r *rereading) start(ctx context.Context, ask chan<- error) {
+// start begins a read for an ask. If one is under way, another follows it.
+func (r *rereading) start(ctx context.Context, by ask) {
 	if r.result != nil {
 		r.again = true
-		r.later = append(r.later, ask)
+		r.later = append(r.later, by)
 		return
 	}
-	r.asked = append(r.asked, ask)
+	r.asked = append(r.asked, by)
 	result := make(chan reread, 1)
 	go func() {
 		cfg, err := r.load(ctx)
@@ -127,24 +135,35 @@ func (r *rereading) start(ctx context.Context, ask chan<- error) {
 // called meanwhile.
 func (r *rereading) end(ctx context.Context, err error) {
 	for _, ask := range r.asked {
-		if ask != nil {
-			ask <- err
+		if ask.result != nil {
+			ask.result <- err
 		}
 	}
 	r.result, r.asked, r.later = nil, r.later, nil
 	if r.again {
 		r.again = false
-		r.start(ctx, nil)
+		r.start(ctx, ask{})
 	}
 }
 
+// askers says who has asked for the read under way.
+func (r *rereading) askers() string {
+	var names []string
+	for _, ask := range r.asked {
+		if ask.by != "" && !slices.Contains(names, ask.by) {
+			names = append(names, ask.by)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // asker returns a function that asks for a reload and waits for its result.
-func asker(life context.Context, asks chan<- chan<- error) func(context.Context) error {
+func asker(life context.Context, asks chan<- ask) func(ctx context.Context, by string) error {
 	over := errors.New("this process is about to end")
-	return func(ctx context.Context) error {
+	return func(ctx context.Context, by string) error {
 		result := make(chan error, 1) // nobody may wait for it any more
 		select {
-		case asks <- result:
+		case asks <- ask{by, result}:
 		case <-life.Done():
 			return over
 		case <-ctx.Done():
@@ -161,8 +180,11 @@ func asker(life context.Context, asks chan<- chan<- error) func(context.Context)
 	}
 }
 
-// reload puts a new configuration in force, or keeps the old one.
-func (l *lifetime) reload(read reread) error {
+// tell logs a change of this process and keeps it in the journal.
+func (l *lifetime) tell(line *zerolog.Event, e journal.Event) { l.server.View().Journal.Tell(line, e) }
+
+// reload puts a new configuration in force, or keeps the old one. by is who asked for it.
+func (l *lifetime) reload(read reread, by string) error {
 	next, err := read.cfg, read.err
 	if err != nil {
 		l.server.ReloadFailed()
@@ -170,7 +192,7 @@ func (l *lifetime) reload(read reread) error {
 		err = l.Proxy.reload(l.cfg, next)
 	}
 	if err != nil {
-		l.log.Error().Err(err).Msg("reload failed; the previous configuration stays in force")
+		l.tell(l.log.Error(), journal.Event{Kind: journal.Reload, Text: "reload failed; the previous configuration stays in force", Reason: err.Error(), By: by})
 		return err
 	}
 	if next.Log.Level != l.cfg.Log.Level {
@@ -178,7 +200,9 @@ func (l *lifetime) reload(read reread) error {
 	}
 	limitMemory(next)
 	joined, left, list := config.Changes(l.cfg, next)
-	l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list).Msg("pools reloaded")
+	l.tell(l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list), journal.Event{
+		Kind: journal.Reload, Text: "pools reloaded", Change: strings.Join(list, ", "), By: by,
+	})
 	l.warn(config.Warnings(next), config.Warnings(l.cfg))
 	l.cfg = next
 	return nil
@@ -191,7 +215,7 @@ func (l *lifetime) lookAtKeys(ctx context.Context, keys *rereading) {
 		return
 	}
 	keys.load = func(ctx context.Context) (config.Config, error) { return l.rekey(ctx, cfg) }
-	keys.start(ctx, nil)
+	keys.start(ctx, ask{})
 }
 
 // replaceKeys puts keys that have been read again in force, or says once why they cannot be.
@@ -207,7 +231,7 @@ func (l *lifetime) replaceKeys(read reread) {
 	}
 	if text := err.Error(); text != l.told {
 		l.told = text
-		l.log.Error().Err(err).Msg("keys not reloaded; those before stay in force")
+		l.tell(l.log.Error(), journal.Event{Kind: journal.Keys, Text: "keys not reloaded; those before stay in force", Reason: text})
 	}
 }
 
@@ -232,7 +256,9 @@ func (l *lifetime) succeed(ctx context.Context) chan takeover {
 		result <- takeover{err: err}
 		return result
 	}
-	l.log.Info().Int("successor", s.cmd.Process.Pid).Str("executable", l.exe).Msg("USR2: started a successor")
+	l.tell(l.log.Info().Int("successor", s.cmd.Process.Pid).Str("executable", l.exe), journal.Event{
+		Kind: journal.HandOver, Text: "USR2: started a successor", By: "signal USR2",
+	})
 	go func() { result <- s.await(ctx, successorTime) }()
 	return result
 }
@@ -249,12 +275,14 @@ func (l *lifetime) settle(t takeover) bool {
 	}
 	if t.err != nil {
 		l.server.ReloadFailed()
-		l.log.Error().Err(t.err).Int("successor", t.pid).Str("executable", l.exe).Msg("the hand-over failed; this process serves on")
+		l.tell(l.log.Error().Int("successor", t.pid).Str("executable", l.exe), journal.Event{
+			Kind: journal.HandOver, Text: "the hand-over failed; this process serves on", Reason: t.err.Error(),
+		})
 		return false
 	}
 	l.endSigns() // systemd listens to the successor from now on
 	notifyWithin(newsTime, "MAINPID="+strconv.Itoa(t.pid)+"\n"+t.state)
-	l.log.Info().Int("pid", os.Getpid()).Int("successor", t.pid).Msg("handed over; draining")
+	l.tell(l.log.Info().Int("pid", os.Getpid()).Int("successor", t.pid), journal.Event{Kind: journal.HandOver, Text: "handed over; draining"})
 	select {
 	case <-l.hup: // at the last moment
 		l.missed = true
@@ -292,7 +320,9 @@ func (l *lifetime) end(ctx context.Context, replaced bool) error {
 	if !replaced {
 		notify("STOPPING=1")
 		l.server.Drain()
-		l.log.Info().Int("pid", os.Getpid()).Dur("drain_ms", l.cfg.Timeouts.Drain).Msg("draining; a second signal cuts what still runs, a third ends at once")
+		l.tell(l.log.Info().Int("pid", os.Getpid()).Dur("drain_ms", l.cfg.Timeouts.Drain), journal.Event{
+			Kind: journal.Stopping, Text: "draining; a second signal cuts what still runs, a third ends at once",
+		})
 	}
 	return l.stop(delay, again)
 }

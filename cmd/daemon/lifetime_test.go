@@ -98,7 +98,7 @@ func TestReloadDuringAHandOverReachesTheSuccessor(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			hup, usr2, asks := make(chan os.Signal), make(chan os.Signal), make(chan chan<- error)
+			hup, usr2, asks := make(chan os.Signal), make(chan os.Signal), make(chan ask)
 			load := func(context.Context) (config.Config, error) { return cfg, nil }
 			l := lifetime{Proxy: p, cfg: cfg, endSigns: func() {}, load: load, exe: exe, log: zerolog.Nop(), hup: hup, usr2: usr2, asks: asks}
 			replaced := make(chan bool)
@@ -114,7 +114,7 @@ func TestReloadDuringAHandOverReachesTheSuccessor(t *testing.T) {
 			if over == "HUP" {
 				hup <- syscall.SIGHUP
 			} else {
-				asks <- make(chan error, 1)
+				asks <- ask{"tester", make(chan error, 1)}
 			}
 			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 				t.Fatal(err)

@@ -72,7 +72,7 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 	if err := p.members.Keep(); err != nil {
 		return nil, errors.Join(stateError(err), p.close())
 	}
-	p.members.Bind(p.server.SetPools)
+	p.members.Bind(p.server.SetPools, p.server.View().Journal)
 	p.server.FindRanks(p.members.Ranks)
 	if len(p.ports) > 1 {
 		p.AdminAddr = p.ports[1].Addr().String()

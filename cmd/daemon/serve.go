@@ -17,6 +17,7 @@ import (
 
 	"xpyd/admin"
 	"xpyd/cmd/config"
+	"xpyd/engines/journal"
 	"xpyd/router"
 )
 
@@ -62,7 +63,7 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	limitMemory(cfg)
-	asks := make(chan chan<- error)
+	asks := make(chan ask)
 	heard, deaf := context.WithCancel(ctx)
 	defer deaf()
 	p, err := openProxy(cfg, o.Version, o.From, admin.Control{Reload: asker(heard, asks), Level: level.get, SetLevel: level.set}, log)
@@ -114,7 +115,7 @@ func logServing(log zerolog.Logger, version string, p *Proxy, memory int64) {
 	if memory > 0 {
 		e.Int64("memory_limit", memory)
 	}
-	e.Msg("serving")
+	p.server.View().Journal.Tell(e, journal.Event{Kind: journal.Started, Text: "serving", Change: "version " + version})
 	if len(pools.Prefill) == 0 {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}

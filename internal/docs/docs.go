@@ -16,6 +16,7 @@ func page(name string) string {
 		"metrics":  "metrics.md",
 		"reasons":  "metrics.md",
 		"errors":   "errors.md",
+		"events":   "admin.md",
 		"versions": "engines.md",
 	}[name]
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/router"
 )
 
 // This file says what a client is told about a leg that failed. Classify says what may be tried
@@ -70,6 +72,21 @@ func (f Fault) Message() string {
 		return f.passedMessage()
 	}
 	return f.decodeMessage()
+}
+
+// Blame says for operators what the fault tells against its backend. It is empty if that is nothing.
+func (f Fault) Blame(o router.Outcome) string {
+	switch {
+	case o == router.OK || o == router.ClientGone || o == router.NoVerdict || o == router.ClientFault:
+		return ""
+	case o == router.Auth:
+		return "it refused xpyd's key"
+	case f.Cause == Broke && f.At == AtDial:
+		return "a leg could not connect"
+	case f.Status >= 400 && f.Cause != Broke:
+		return "a leg got status " + strconv.Itoa(f.Status)
+	}
+	return "a leg failed: " + f.Message()
 }
 
 func (f Fault) role() string {
