@@ -156,7 +156,11 @@ func (b *Bench) Watch(specs []engines.Spec, say func(string)) { b.engines, b.say
 // Run sends the load. It calls done for each request that ended, one at a time. When ctx ends, it
 // breaks off the open requests and returns what was measured.
 func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run {
-	watcher := engines.Watch(ctx, b.engines, engines.Pace, b.o.Client.Insecure, b.say)
+	var lines engineLines
+	watcher := engines.Watch(ctx, b.engines, engines.Pace, b.o.Client.Insecure, func(text string) {
+		lines.add(text)
+		b.say(text)
+	})
 	run := &result.Run{
 		Schema: result.Schema, Tool: b.o.Tool, Config: b.Config(), Started: time.Now(),
 		Prompts: result.Prompts{LengthBy: b.prompts.LengthBy, Inexact: b.prompts.Inexact},
@@ -179,7 +183,7 @@ func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run 
 	run.DurationUS = time.Since(run.Started).Microseconds()
 	run.WakeP99US = p.end().Microseconds()
 	run.Interrupted = ctx.Err() != nil
-	run.Engines = watcher.Stop(ctx)
+	run.Engines, run.EngineLines = watcher.Stop(ctx), lines.all
 	slices.SortFunc(all, func(a, b indexed) int { return a.index - b.index })
 	for _, r := range all {
 		run.Records = append(run.Records, r.Record)
@@ -188,6 +192,18 @@ func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run 
 	run.Prompts.Reused = max(len(all)-len(b.bodies), 0)
 	run.Sum()
 	return run
+}
+
+// engineLines keeps the lines of engines, with the time of each. They come from several goroutines.
+type engineLines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *engineLines) add(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, time.Now().UTC().Format("2006-01-02T15:04:05.000Z ")+text)
 }
 
 // send makes one request and its record.

@@ -203,11 +203,16 @@ func TestWhatARunDidToItsEngines(t *testing.T) {
 	if _, ok := prefill.TransferMS(); ok {
 		t.Error("no transfer has a mean time")
 	}
-	if decode.PeakUsage != nil {
-		t.Error("nothing was read within the run, so nobody knows how full the cache was")
+	for _, e := range []result.Engine{prefill, decode} { // P's size by D's transfers
+		if e.KVBlocks == nil || *e.KVBlocks != 8192 || *e.KVBlockTokens != 16 || e.KVBytes == nil || *e.KVBytes < 8192*32768 || *e.KVBytes > 1.2*8192*32768 {
+			t.Errorf("%s: cache of %v blocks, %v bytes", e.Name, e.KVBlocks, e.KVBytes)
+		}
 	}
 	if decode.Preemptions == nil || *decode.Preemptions != 0 {
 		t.Errorf("preemptions %v, want 0", decode.Preemptions)
+	}
+	if all := strings.Join(said.all, "\n"); !strings.Contains(all, ", KV blocks: 0 of 8192, about 0.00 GiB") {
+		t.Error(all)
 	}
 	if len(said.all) != 2 || !strings.Contains(strings.Join(said.all, "\n"), "D Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: ") {
 		t.Error(said.all)
@@ -243,6 +248,20 @@ func TestEnginesThatCannotBeCounted(t *testing.T) {
 	for _, text := range said.all {
 		if strings.HasPrefix(text, "gone Engine") || strings.HasPrefix(text, "other Engine") {
 			t.Error(text)
+		}
+	}
+}
+
+// TestShortRunsHavePeaks: a run that is far shorter than the pace of lines.
+func TestShortRunsHavePeaks(t *testing.T) {
+	e := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond})
+	for tokens := 100; ; tokens *= 2 {
+		w := Watch(t.Context(), []Spec{{Name: "e", URL: e.URL()}}, Pace, false, func(string) {})
+		complete(t, e.URL(), strings.Repeat("short ", 100), tokens, nil)
+		if got := w.Stop(t.Context())[0]; got.PeakRunning != nil && *got.PeakRunning == 1 && *got.PeakUsage > 0 {
+			return
+		} else if tokens > 1000 {
+			t.Fatalf("in %d tokens: %+v", tokens, got)
 		}
 	}
 }

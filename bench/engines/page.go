@@ -73,8 +73,30 @@ func unknown() (v values) {
 
 // page is one reading of an engine's metrics.
 type page struct {
-	started float64           // of the process, in Unix seconds; NaN: not known
+	started float64 // of the process, in Unix seconds; NaN: not known
+	cache   cache
 	ranks   map[string]values // by vLLM's label engine: one for each data-parallel rank
+}
+
+// cache is the size of the KV cache of all ranks; 0: not known.
+type cache struct {
+	blocks float64
+	size   float64 // tokens a block
+}
+
+// readCache reads the labels of cache_config_info, of which each rank has one with the value 1.
+func readCache(text exposition.Page) (c cache) {
+	for label, ranks := range text.By("vllm:cache_config_info", "num_gpu_blocks") {
+		if n, err := strconv.ParseFloat(label, 64); err == nil {
+			c.blocks += n * ranks
+		}
+	}
+	for label := range text.By("vllm:cache_config_info", "block_size") {
+		if n, err := strconv.ParseFloat(label, 64); err == nil {
+			c.size = n
+		}
+	}
+	return c
 }
 
 func readPage(in io.Reader) (page, error) {
@@ -82,7 +104,7 @@ func readPage(in io.Reader) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p := page{started: math.NaN(), ranks: map[string]values{}}
+	p := page{started: math.NaN(), cache: readCache(text), ranks: map[string]values{}}
 	if x, err := text.Sum("process_start_time_seconds"); err == nil {
 		p.started = x
 	}

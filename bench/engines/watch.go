@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"xpyd/bench/result"
@@ -24,6 +25,12 @@ const (
 	settleReads = 5
 	longestPage = 16 << 20
 )
+
+// glances are the moments of the first readings, which print nothing: a run that is shorter than Pace has peaks too. A
+// reading costs an engine some milliseconds, so later ones come with the lines.
+func glances() []time.Duration {
+	return []time.Duration{250 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 7 * time.Second}
+}
 
 // Watcher watches engines during a run.
 type Watcher struct {
@@ -45,6 +52,26 @@ type watched struct {
 	failed      int
 	problem     string // why there is no first page
 	restarted   bool
+
+	perToken *perToken // of all engines
+}
+
+// perToken is how many bytes of KV a token of the model has, as the transfers of some engine show. Bits of a float64; 0: not
+// known. It is a little too much if prompts are short, as transfers have whole blocks.
+type perToken struct{ atomic.Uint64 }
+
+func (b *perToken) learn(v values) {
+	if v[transferBytes] > 0 && v[pulled] > 0 {
+		b.Store(math.Float64bits(v[transferBytes] / v[pulled]))
+	}
+}
+
+// bytes is the size of tokens; NaN: not known.
+func (b *perToken) bytes(tokens float64) float64 {
+	if each := math.Float64frombits(b.Load()); each > 0 {
+		return tokens * each
+	}
+	return math.NaN()
 }
 
 // Watch reads each engine once, and then at every pace until Stop. say gets the lines, one at a time
@@ -54,10 +81,10 @@ func Watch(ctx context.Context, specs []Spec, pace time.Duration, insecure bool,
 		Proxy:           http.ProxyFromEnvironment,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: insecure},
 	}}
-	w := &Watcher{}
+	w, each := &Watcher{}, &perToken{}
 	var began sync.WaitGroup
 	for _, s := range specs {
-		e := &watched{Spec: s, http: client, say: say, peak: unknown()}
+		e := &watched{Spec: s, http: client, say: say, peak: unknown(), perToken: each}
 		w.watched = append(w.watched, e)
 		began.Go(func() { e.begin(ctx) })
 	}
@@ -77,16 +104,28 @@ func (e *watched) begin(ctx context.Context) {
 		return
 	}
 	e.first, e.last, e.at = p, p, time.Now()
+	e.perToken.learn(p.whole())
 	e.version = e.readVersion(ctx)
 }
 
 func (e *watched) watch(ctx context.Context, pace time.Duration) {
 	ticks := time.NewTicker(pace)
 	defer ticks.Stop()
+	began, looks := time.Now(), glances()
+	glance := time.NewTimer(looks[0])
+	defer glance.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-glance.C:
+			if p, err := e.read(ctx); err == nil {
+				e.raise(p.whole())
+			}
+			if looks = looks[1:]; len(looks) > 0 && looks[0] < pace {
+				glance.Reset(time.Until(began.Add(looks[0])))
+			}
+			continue
 		case <-ticks.C:
 		}
 		switch now, err := e.tick(ctx); {
@@ -117,6 +156,7 @@ func (e *watched) tick(ctx context.Context) (values, error) {
 		}
 		return values{}, err
 	}
+	e.perToken.learn(p.whole())
 	now := time.Now()
 	if e.problem != "" {
 		return p.whole(), nil
@@ -126,11 +166,25 @@ func (e *watched) tick(ctx context.Context) (values, error) {
 		e.first = p
 	} else {
 		for _, rank := range p.names() {
-			e.say(e.Name + " " + line(rankNumber(rank), p.ranks[rank], e.last.ranks[rank], e.first.ranks[rank], now.Sub(e.at)))
+			e.say(e.Name + " " + line(rankNumber(rank), p.ranks[rank], e.last.ranks[rank], e.first.ranks[rank], now.Sub(e.at)) + e.blocksInUse(p, rank))
 		}
 	}
 	e.last, e.at = p, now
 	return p.whole(), nil
+}
+
+// blocksInUse is the end of a rank's line, which vLLM's has not: how many KV blocks are in use, and their size if some engine's
+// transfers show it.
+func (e *watched) blocksInUse(p page, rank string) string {
+	blocks, use := p.cache.blocks/float64(len(p.ranks)), p.ranks[rank][usage]
+	if !(blocks > 0) || math.IsNaN(use) {
+		return ""
+	}
+	text := fmt.Sprintf(", KV blocks: %.0f of %.0f", use*blocks, blocks)
+	if n := e.perToken.bytes(use * blocks * p.cache.size); !math.IsNaN(n) {
+		text += fmt.Sprintf(", about %.2f GiB", n/(1<<30))
+	}
+	return text
 }
 
 // after reports whether the process of p began after that of old.
@@ -188,8 +242,11 @@ func (w *Watcher) Stop(ctx context.Context) []result.Engine {
 		ended.Go(func() { all[i] = e.end(context.WithoutCancel(ctx)) })
 	}
 	ended.Wait()
-	for _, e := range w.watched {
+	for i, e := range w.watched { // when all have learned what a token has
 		e.http.CloseIdleConnections()
+		if c := e.last.cache; all[i].KVBlocks != nil {
+			all[i].KVBytes = known(e.perToken.bytes(c.blocks * c.size))
+		}
 	}
 	return all
 }
@@ -216,6 +273,9 @@ func (e *watched) end(ctx context.Context) result.Engine {
 	}
 	r := result.Engine{Name: e.Name, Role: e.Role, URL: e.URL, Version: e.version, GPUs: e.GPUs, Failed: e.failed, Restarted: e.restarted, Problem: e.problem}
 	r.PeakRunning, r.PeakWaiting, r.PeakUsage = known(e.peak[running]), known(e.peak[waiting]), known(e.peak[usage])
+	if c := e.last.cache; c.blocks > 0 {
+		r.KVBlocks, r.KVBlockTokens = known(c.blocks), known(c.size)
+	}
 	if e.problem != "" || e.restarted {
 		return r
 	}

@@ -48,10 +48,29 @@ func engineNote(e *result.Engine) string {
 		"prompt tokens computed " + count(e.Computed), "found in its prefix cache " + count(e.Hit), "pulled " + count(e.Pulled),
 		"generated " + count(e.Generated), "preemptions " + count(e.Preemptions),
 	}
-	if e.PeakUsage != nil {
-		words = append(words, fmt.Sprintf("KV cache at most %.1f %% full when read", *e.PeakUsage*100))
-	}
+	words = append(words, cacheWords(e)...)
 	return head + strings.Join(append(words, transferWords(e)...), ", ")
+}
+
+// cacheWords describe the engine's KV cache, as far as it is known.
+func cacheWords(e *result.Engine) (words []string) {
+	text := "KV cache"
+	if e.KVBlocks != nil {
+		text += " of " + count(e.KVBlocks) + " blocks"
+		if e.KVBlockTokens != nil {
+			text += " of " + count(e.KVBlockTokens) + " tokens"
+		}
+		if e.KVBytes != nil {
+			text += fmt.Sprintf(", about %.3g GiB,", *e.KVBytes/(1<<30))
+		}
+	}
+	switch {
+	case e.PeakUsage != nil:
+		return []string{fmt.Sprintf("%s at most %.1f %% full when read", text, *e.PeakUsage*100)}
+	case e.KVBlocks != nil:
+		return []string{strings.TrimSuffix(text, ",")}
+	}
+	return nil
 }
 
 // transferWords describe the engine's KV transfers, if it made any.

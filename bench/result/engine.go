@@ -24,7 +24,11 @@ type Engine struct {
 	TransferSeconds *float64 `json:"kv_transfer_seconds"` // of all together, though some ran at once
 	TransferFailed  *float64 `json:"kv_transfers_failed"`
 
-	PeakRunning *float64 `json:"peak_running"` // of the readings within the run; nil if it was too short for one
+	KVBlocks      *float64 `json:"kv_blocks,omitempty"` // of its cache, of all ranks
+	KVBlockTokens *float64 `json:"kv_block_tokens,omitempty"`
+	KVBytes       *float64 `json:"kv_bytes,omitempty"` // of the cache, about, by the bytes of transferred tokens
+
+	PeakRunning *float64 `json:"peak_running"` // of the readings within the run, the first after 250 ms; nil if it was shorter
 	PeakWaiting *float64 `json:"peak_waiting"`
 	PeakUsage   *float64 `json:"peak_kv_usage"` // of its KV blocks, 0 to 1
 }

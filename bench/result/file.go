@@ -8,13 +8,23 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Suffix is the end of the names of saved runs.
 const Suffix = ".run.json"
 
-// Save writes the whole run to path, or nothing.
+// LinesSuffix is the end of the names of files with the lines of the engines.
+const LinesSuffix = ".engines.log"
+
+// Save writes the whole run to path, or nothing. The lines of its engines, if there are any, go into a file beside it.
 func (r *Run) Save(path string) error {
+	if len(r.EngineLines) > 0 {
+		name := strings.TrimSuffix(path, Suffix) + LinesSuffix
+		if err := os.WriteFile(name, []byte(strings.Join(r.EngineLines, "\n")+"\n"), 0o644); err != nil {
+			return fmt.Errorf("save the lines of the engines: %w", err)
+		}
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".run-*")
 	if err != nil {
 		return fmt.Errorf("save the run: %w", err)

@@ -2,8 +2,10 @@ package result
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -110,5 +112,21 @@ func TestSavedRunIsTheRun(t *testing.T) {
 	}
 	if _, err := LoadDir(dir); err == nil {
 		t.Error("a run of another schema was read")
+	}
+}
+
+// The lines of engines are beside the run, and a run without them has no such file.
+func TestSaveKeepsTheLinesOfEngines(t *testing.T) {
+	dir := t.TempDir()
+	run := &Run{Schema: Schema, EngineLines: []string{"2026-11-28T16:00:00.000Z P Engine 000", "2026-11-28T16:00:10.000Z P Engine 000"}}
+	if err := run.Save(filepath.Join(dir, "a"+Suffix)); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Run{Schema: Schema}).Save(filepath.Join(dir, "b"+Suffix)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "a"+LinesSuffix))
+	if names, _ := filepath.Glob(filepath.Join(dir, "*"+LinesSuffix)); err != nil || len(names) != 1 || string(text) != strings.Join(run.EngineLines, "\n")+"\n" {
+		t.Errorf("%q, %v, %v", text, names, err)
 	}
 }

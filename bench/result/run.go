@@ -22,6 +22,8 @@ type Run struct {
 	Engines     []Engine  `json:"engines,omitempty"`
 	Records     []Record  `json:"records"` // in the order in which the requests were due
 
+	EngineLines []string `json:"-"` // with their times; Save writes them beside the run
+
 	Given map[string]Given `json:"-"` // by metric, of a run that another tool has saved; such a run has no records
 }
 
