@@ -109,6 +109,7 @@ func (p *engineProber) run(ctx context.Context) {
 		p.decodes = append(p.decodes, e)
 	}
 	p.compareModels()
+	noteUnproven(p)
 	p.encoders(ctx, slices.Concat(prefills, p.decodes))
 	p.compareFlags(ctx)
 	p.compareRanks(ctx, prefills)
@@ -194,6 +195,19 @@ func (p *engineProber) askVersion(ctx context.Context, e *engine) {
 		p.fault("%s is vLLM %s, which frees no blocks on a rejected request; set kv.release to auto or update to 0.32", e, e.version)
 	case !kvparams.Since(e.version, 32) && p.cfg.KV.Release == "auto":
 		p.note("%s is vLLM %s: an abandoned prefill costs a decode of one token; from 0.32 on it is freed by a rejected request", e, e.version)
+	}
+}
+
+// noteUnproven says once of each connector with which releases of the engines it has not run. The configuration's own
+// warnings name connectors that have run with none.
+func noteUnproven(p *engineProber) {
+	said := map[string]bool{}
+	for _, e := range p.engines {
+		s := kvparams.StandingOf(e.dialect.Name())
+		if why := s.Unproven(e.version); e.role != "encode" && len(p.cfg.Router.Prefill) > 0 && s.How() == kvparams.Run && why != "" && !said[why] {
+			said[why] = true
+			p.note("%s is vLLM %s: %s", e, e.version, why)
+		}
 	}
 }
 

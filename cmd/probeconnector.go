@@ -3,7 +3,6 @@ package cmd
 import (
 	"context"
 	"encoding/json"
-	"regexp"
 
 	"xpyd/kvparams"
 )
@@ -11,25 +10,11 @@ import (
 // connects reports that the two engines are to hand blocks over.
 func (e *engine) connects(o *engine) bool { return e.dialect.Name() == o.dialect.Name() }
 
-// engineName finds the connector's name in an engine's command line.
-var engineName = regexp.MustCompile(`"kv_connector":"([A-Za-z0-9_]+)"`)
-
-// usualName is the name under which xpyd suggests a connector of which vLLM 0.32 has two, with the same legs.
-func usualName(connector string) string {
-	switch connector {
-	case "NixlPullConnector":
-		return "NixlConnector"
-	case "LMCacheConnectorV1":
-		return "LMCacheMPConnector"
-	}
-	return connector
-}
-
 // askConnector compares the connector that an engine has with the one that is configured. A vLLM says it only
 // with VLLM_SERVER_DEV_MODE=1. Of the others a round tells whether blocks come.
 func (p *engineProber) askConnector(ctx context.Context, e *engine) {
-	want := engineName.FindStringSubmatch(e.dialect.EngineConfig(kvparams.Prefills))
-	if want == nil { // it is no vLLM
+	want := kvparams.EngineName(e.dialect)
+	if want == "" { // it is no vLLM, or may have any of several
 		return
 	}
 	body, err := p.get(ctx, baseOf(e.url)+"/server_info?config_format=json")
@@ -64,10 +49,10 @@ func (p *engineProber) askConnector(ctx context.Context, e *engine) {
 		return
 	}
 	for _, t := range append(has.Extra.Connectors, has.transfer) {
-		if usualName(t.Connector) == want[1] {
+		if t.Connector == want || kvparams.Canonical(t.Connector) == e.dialect.Name() {
 			return
 		}
 	}
 	p.fault("%s says that it has %s, and it is configured with connector %s, which is %s; put its own connector after its URL (connector=NAME), or start it with %s",
-		e, has.Connector, e.dialect.Name(), want[1], e.dialect.EngineConfig(role))
+		e, has.Connector, e.dialect.Name(), want, e.dialect.EngineConfig(role))
 }

@@ -59,7 +59,7 @@ func TestCheckProbesSeveralConnectors(t *testing.T) {
 		for i, role := range []sim.Role{sim.RolePrefill, sim.RoleDecode} {
 			o := sim.Options{Role: role, Connector: c, Model: "model-of-" + string(c)}
 			if c == sim.ConnectorMooncake {
-				o.Version = "0.33.0"
+				o.Version = "0.32.1"
 			}
 			e := startSim(t, o)
 			entry := e.URL()

@@ -60,6 +60,7 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 	s.StringSliceVar(&o.Decode, "decode", nil, "base URLs of the decode engines")
 	s.StringSliceVar(&o.Encode, "encode", nil, "base URLs of the encode engines, for the row encode")
 	s.StringVar(&o.Admin, "admin", "", "base URL of xpyd's admin port, for the row handles")
+	s.StringVar(&o.Connector, "connector", "nixl", "connector of the engines: the row engines says whether xpyd ran with their release")
 	s.StringVar(&o.Model, "model", "", "model (default: the first that all engines list)")
 	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is the bearer token for xpyd")
 	s.StringVar(&f.engineKeyFile, "backend-api-key-file", "", "file whose first line is the bearer token for the engines")

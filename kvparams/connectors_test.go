@@ -50,6 +50,10 @@ func TestLegsOfEachConnector(t *testing.T) {
 		{"offloading-p2p", Handle{}, one + `,"kv_transfer_params":{"remote_decoder":{"kv_request_id":"xfer-a-1"}}}`,
 			own + `,"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"xfer-a-1","remote_host":"[::1]","remote_port":8998}}}`},
 		{"lmcache", Handle{}, one + `}`, own + `}`},
+		{"mooncake-store", Handle{}, one + `}`, own + `}`},
+		{"flexkv", Handle{}, one + `}`, own + `}`},
+		{"hf3fs", Handle{}, one + `}`, own + `}`},
+		{"store", Handle{}, one + `}`, own + `}`},
 		{"mooncake", Handle{}, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-a-1"}}`,
 			own + `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://[::1]:8998",` +
 				`"remote_engine_id":"e-1","transfer_id":"xfer-a-1"}}`},

@@ -21,8 +21,6 @@ type Dialect interface {
 	// blocks that never come. See ServesAlone for what the engine's release changes.
 	DecodeOnlySafe() bool
 	Reclaim() Reclaim
-	// Experimental says that no GPU has run the connector, or that its engines have a fault that users must know.
-	Experimental() bool
 	// EngineConfig is the option of `vllm serve` that starts an engine with the connector.
 	EngineConfig(role Role) string
 
@@ -152,6 +150,13 @@ func (l *Leg) text(parts ...string) []byte {
 	return slices.Clip(l.Scratch[first:])
 }
 
+// EngineName is vLLM's name of the connector, or "" if its engines are not vLLM or have any of several.
+func EngineName(d Dialect) string {
+	_, name, _ := strings.Cut(d.EngineConfig(Prefills), `"kv_connector":"`)
+	name, _, _ = strings.Cut(name, `"`)
+	return name
+}
+
 // Lookup finds a dialect by its name in a configuration.
 func Lookup(name string) (Dialect, bool) {
 	for _, d := range dialects() {
@@ -180,6 +185,10 @@ func dialects() []Dialect {
 		offloading,
 		offloadingP2P{},
 		lmcache,
+		mooncakeStore,
+		flexKV,
+		hf3fs,
+		anyStore,
 		moriio{},
 		moriioWrite{},
 		sglang{},

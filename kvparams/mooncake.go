@@ -14,7 +14,6 @@ import (
 type mooncake struct{ noHandle }
 
 func (mooncake) Name() string         { return "mooncake" }
-func (mooncake) Experimental() bool   { return true }
 func (mooncake) Concurrent() bool     { return true }
 func (mooncake) DecodeOnlySafe() bool { return true }
 func (mooncake) Reclaim() Reclaim     { return ReclaimReject }

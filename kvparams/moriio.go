@@ -12,7 +12,6 @@ type moriio struct{}
 var moriioPrefill = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null}`)
 
 func (moriio) Name() string         { return "moriio" }
-func (moriio) Experimental() bool   { return true }
 func (moriio) Concurrent() bool     { return false }
 func (moriio) HandleInAnswer() bool { return true }
 func (moriio) DecodeOnlySafe() bool { return false }

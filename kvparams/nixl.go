@@ -15,7 +15,6 @@ func (nixl) Concurrent() bool     { return false }
 func (nixl) HandleInAnswer() bool { return true }
 func (nixl) DecodeOnlySafe() bool { return true }
 func (nixl) Reclaim() Reclaim     { return ReclaimReject }
-func (nixl) Experimental() bool   { return false }
 
 func (nixl) EngineConfig(role Role) string { return engineConfig("NixlConnector", role) }
 

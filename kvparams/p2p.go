@@ -9,7 +9,6 @@ package kvparams
 type offloadingP2P struct{ noHandle }
 
 func (offloadingP2P) Name() string         { return "offloading-p2p" }
-func (offloadingP2P) Experimental() bool   { return true }
 func (offloadingP2P) Concurrent() bool     { return true }
 func (offloadingP2P) DecodeOnlySafe() bool { return true }
 

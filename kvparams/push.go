@@ -11,8 +11,7 @@ import "bytes"
 // before its first answer.
 type nixlPush struct{ nixl }
 
-func (nixlPush) Name() string       { return "nixl-push" }
-func (nixlPush) Experimental() bool { return false }
+func (nixlPush) Name() string { return "nixl-push" }
 
 // Reclaim is a decode of one token. In push mode, P does not learn of a request that D rejects, because
 // D sends no registration.

@@ -13,7 +13,6 @@ func (pushTest) Concurrent() bool     { return true }
 func (pushTest) HandleInAnswer() bool { return false }
 func (pushTest) DecodeOnlySafe() bool { return false }
 func (pushTest) Reclaim() Reclaim     { return ReclaimLease }
-func (pushTest) Experimental() bool   { return true }
 
 func (pushTest) EngineConfig(Role) string { return "" }
 

@@ -12,7 +12,6 @@ import (
 type sglang struct{ noHandle }
 
 func (sglang) Name() string         { return "sglang" }
-func (sglang) Experimental() bool   { return true }
 func (sglang) Concurrent() bool     { return true }
 func (sglang) DecodeOnlySafe() bool { return false }
 func (sglang) Reclaim() Reclaim     { return ReclaimLease }

@@ -6,7 +6,6 @@ package kvparams
 type shared struct {
 	noHandle
 	name, connector string
-	experimental    bool
 	fragile         bool // see Fragile
 }
 
@@ -14,12 +13,15 @@ type shared struct {
 // gone by then (LMCacheMPConnector), and the scheduler's assertion ends the engine.
 var (
 	sharedStorage = shared{name: "shared-storage", connector: "ExampleConnector"}
-	offloading    = shared{name: "offloading", connector: "OffloadingConnector", experimental: true}
-	lmcache       = shared{name: "lmcache", connector: "LMCacheMPConnector", experimental: true, fragile: true}
+	offloading    = shared{name: "offloading", connector: "OffloadingConnector"}
+	lmcache       = shared{name: "lmcache", connector: "LMCacheMPConnector", fragile: true}
+	mooncakeStore = shared{name: "mooncake-store", connector: "MooncakeStoreConnector"}
+	flexKV        = shared{name: "flexkv", connector: "FlexKVConnectorV1"}
+	hf3fs         = shared{name: "hf3fs", connector: "HF3FSKVConnector"}
+	anyStore      = shared{name: "store"} // whose engines have any other such connector
 )
 
 func (s shared) Name() string       { return s.name }
-func (s shared) Experimental() bool { return s.experimental }
 func (s shared) DiesOfACut() bool   { return s.fragile }
 func (shared) Concurrent() bool     { return false }
 func (shared) DecodeOnlySafe() bool { return true }
@@ -27,6 +29,9 @@ func (shared) Reclaim() Reclaim     { return ReclaimNone }
 
 // EngineConfig is the same for both roles, because each engine stores what it computes.
 func (s shared) EngineConfig(Role) string {
+	if s.connector == "" {
+		return "--kv-transfer-config with a connector that finds KV by the prompt's tokens"
+	}
 	return `--kv-transfer-config '{"kv_connector":"` + s.connector + `","kv_role":"kv_both"}'`
 }
 

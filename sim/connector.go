@@ -24,6 +24,7 @@ const (
 	ConnectorSGLang   Connector = "sglang"         // prefill writes, and pairs the legs by a room
 	ConnectorP2P      Connector = "offloading-p2p" // prefill sends what decode fetches under an id, see p2p.go
 	ConnectorShared   Connector = "shared-storage" // both look into Options.Storage
+	ConnectorStore    Connector = "store"          // likewise, as MooncakeStoreConnector, FlexKV and HF3FS do
 	ConnectorLMCache  Connector = "lmcache"        // likewise, but a decode engine takes time to load, and dies if its client leaves meanwhile
 )
 
@@ -59,6 +60,7 @@ func ways() []way {
 		{ConnectorSGLang, traitSends, (*generation).readSGLang},
 		{ConnectorP2P, traitSends, (*generation).readP2P},
 		{ConnectorShared, traitStores, nil},
+		{ConnectorStore, traitStores, nil},
 		{ConnectorLMCache, traitStores | traitFragile, nil},
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"xpyd/kvparams"
 )
 
 // The paths of the two APIs.
@@ -146,7 +148,11 @@ func (r *run) judgeEngines(versions []string, models map[string]int, engines int
 	if len(r.Encode) > 0 {
 		encode = fmt.Sprintf("%d encode, ", len(r.Encode))
 	}
-	return good("%s%d prefill and %d decode, vLLM %s, model %s", encode, len(r.Prefill), len(r.Decode), versions[0], r.model)
+	unproven := kvparams.StandingOf(kvparams.Canonical(r.Connector)).Unproven(versions[0])
+	if unproven != "" {
+		unproven = "; " + unproven
+	}
+	return good("%s%d prefill and %d decode, vLLM %s, model %s%s", encode, len(r.Prefill), len(r.Decode), versions[0], r.model, unproven)
 }
 
 // askModels counts the models that an engine lists.

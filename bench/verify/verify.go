@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"xpyd/kvparams"
 )
 
 // Options name the deployment.
@@ -19,6 +21,7 @@ type Options struct {
 	Encode          []string // those of the encode engines, if there are any
 	Admin           string   // base URL of xpyd's admin port; "" leaves its row out
 	Model           string   // "": the first that all engines list
+	Connector       string   // xpyd's name or the engines' own; its releases are compared with those that ran
 
 	Key        string // bearer token for the proxy; "" for none
 	EngineKey  string // bearer token for the engines
@@ -99,6 +102,9 @@ func (o Options) Validate() error {
 		if !slices.Contains(Names(), s) {
 			return fmt.Errorf("--skip %q: want some of %s", s, strings.Join(Names(), ", "))
 		}
+	}
+	if _, ok := kvparams.Lookup(kvparams.Canonical(o.Connector)); !ok {
+		return fmt.Errorf("--connector %q: want one of %s", o.Connector, strings.Join(kvparams.Names(), ", "))
 	}
 	switch {
 	case o.URL == "":

@@ -69,6 +69,7 @@ func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []str
 	open := func(path string) readFile { return files.read(ctx, path) }
 	c, err := readConfig(open, flags, environ, memoryLimit(files.root), "")
 	if err == nil {
+		c.nameConnectors()
 		err = c.validate()
 	}
 	if err == nil {

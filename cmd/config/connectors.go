@@ -49,15 +49,25 @@ func (c *Config) Dialect(e router.Entry) kvparams.Dialect {
 	return d
 }
 
+// nameConnectors puts xpyd's names of connectors in the place of the engines' own names, such as FlexKVConnectorV1.
+func (c *Config) nameConnectors() {
+	c.Connector = kvparams.Canonical(c.Connector)
+	for _, pool := range [...][]router.Entry{c.Router.Prefill, c.Router.Decode} {
+		for i := range pool {
+			pool[i].Connector = kvparams.Canonical(pool[i].Connector)
+		}
+	}
+}
+
 // checkConnectors refuses names that are none of a connector's.
 func (c *Config) checkConnectors() error {
 	known := kvparams.Names()
 	if !slices.Contains(known, c.Connector) {
-		return invalid("connector", c.Connector, "must be one of "+strings.Join(known, ", "))
+		return invalid("connector", c.Connector, "must be one of "+strings.Join(known, ", ")+severalOf(c.Connector))
 	}
 	for _, m := range c.members() {
 		if !slices.Contains(known, m.connector) {
-			return invalid(m.path, m.url+" connector="+m.connector, "must have one of the connectors "+strings.Join(known, ", "))
+			return invalid(m.path, m.url+" connector="+m.connector, "must have one of the connectors "+strings.Join(known, ", ")+severalOf(m.connector))
 		}
 	}
 	for _, e := range c.Router.Encode {
@@ -69,6 +79,20 @@ func (c *Config) checkConnectors() error {
 		}
 	}
 	return c.checkTargetPorts()
+}
+
+// severalOf says which connectors an engine's own name stands for, if it stands for any.
+func severalOf(name string) string {
+	var all []string
+	for _, s := range kvparams.Standings() {
+		if slices.Contains(s.Engines, name) {
+			all = append(all, s.Name)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "; " + name + " is " + strings.Join(all, " or ")
 }
 
 // checkTargetPorts refuses ports of decode engines above which their connector has no room for its others.
@@ -125,11 +149,16 @@ func (c *Config) checkRanked() error {
 	return nil
 }
 
-// unproven warns of connectors that xpyd's authors have only read in the engines' source.
+// unproven warns of connectors that have not run with engines, or whose engines have a fault that users must know.
 func unproven(c Config) (found []string) {
 	for _, name := range c.connectors() {
-		if d, ok := kvparams.Lookup(name); ok && d.Experimental() && len(c.Router.Prefill) > 0 {
-			found = append(found, invalid("connector", name, "is experimental: docs/connectors.md says what was run with it, and what is known").Error())
+		s := kvparams.StandingOf(name)
+		why := s.Fault
+		if s.How() != kvparams.Run {
+			why = "it has run with simulated engines only"
+		}
+		if s.Experimental() && len(c.Router.Prefill) > 0 {
+			found = append(found, invalid("connector", name, "is experimental: "+why+"; see docs/connectors.md").Error())
 		}
 	}
 	return found

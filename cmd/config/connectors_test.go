@@ -85,3 +85,19 @@ func TestConfigOfSeveralConnectors(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// An engine's own name of a connector stands for xpyd's where it has one meaning.
+func TestConnectorsByTheEnginesNames(t *testing.T) {
+	c, err := load(t, []string{"--connector=FlexKVConnectorV1", "--prefill=http://p:1,http://q:1 connector=NixlPullConnector", "--decode=http://d:1 connector=flexkv,http://e:1 connector=nixl"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Connector != "flexkv" || c.Router.Prefill[1].Connector != "nixl" {
+		t.Errorf("connector %q, and the second prefill engine has %q", c.Connector, c.Router.Prefill[1].Connector)
+	}
+	for name, want := range map[string]string{"MoRIIOConnector": "; MoRIIOConnector is moriio or moriio-write ", "OffloadingConnector": "; OffloadingConnector is offloading or offloading-p2p ", "none": "store, moriio"} {
+		if _, err := load(t, []string{"--connector=" + name, "--prefill=http://p:1", "--decode=http://d:1"}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

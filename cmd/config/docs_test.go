@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"xpyd/internal/docs"
+	"xpyd/kvparams"
 )
 
 // update rewrites the generated parts of the documents (make docs).
@@ -27,6 +28,42 @@ func TestDocsConfigTable(t *testing.T) {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.path, k.unit(), def, plainHelp(k))
 	}
 	docs.Check(t, "config", b.String(), *update)
+}
+
+// The table of connectors in docs/connectors.md says what kvparams.Standings says.
+func TestDocsConnectors(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| `connector` | the engines' name | legs | what links them | how far it is tried | status |\n|---|---|---|---|---|---|\n")
+	for _, s := range kvparams.Standings() {
+		d, _ := kvparams.Lookup(s.Name)
+		var names, tried []string
+		for _, name := range s.Engines {
+			names = append(names, "`"+name+"`")
+		}
+		if s.About != "" {
+			names = append(names, s.About)
+		}
+		for _, how := range []kvparams.How{kvparams.Run, kvparams.Recorded, kvparams.Read} {
+			var these []string
+			for _, ran := range s.Tried {
+				if ran.How == how {
+					these = append(these, fmt.Sprintf("%s (%s)", ran.Release, strings.TrimPrefix(ran.Where+", "+ran.Date, ", ")))
+				}
+			}
+			if len(these) > 0 {
+				tried = append(tried, fmt.Sprintf("*%s* %s", how, strings.Join(these, ", ")))
+			}
+		}
+		legs, status := "one after the other", ""
+		if d.Concurrent() {
+			legs = "at once"
+		}
+		if s.Experimental() {
+			status = strings.TrimSuffix("experimental: "+s.Fault, ": ")
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", s.Name, strings.Join(names, ", "), legs, s.Links, strings.Join(tried, "; "), status)
+	}
+	docs.Check(t, "connectors", b.String(), *update)
 }
 
 // examplePools are in default.yaml, because only the pools have no default to run with.

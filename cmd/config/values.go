@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -26,18 +27,7 @@ var policyValues = []value{
 
 // keyValues holds the values of each key that has a closed set of them.
 var keyValues = map[string][]value{
-	"connector": {
-		{"nixl", "NixlConnector of vLLM"},
-		{"nixl-push", "NixlPushConnector of vLLM"},
-		{"mooncake", "MooncakeConnector of vLLM (experimental)"},
-		{"shared-storage", "ExampleConnector of vLLM, a folder that all engines see"},
-		{"offloading", "OffloadingConnector of vLLM with a tier that all engines see (experimental)"},
-		{"offloading-p2p", "OffloadingConnector of vLLM with a peer-to-peer tier (experimental)"},
-		{"lmcache", "LMCacheMPConnector of vLLM with a cache server that all engines see (experimental)"},
-		{"moriio", "MoRIIOConnector of vLLM in read mode (experimental)"},
-		{"moriio-write", "MoRIIOConnector of vLLM in write mode (experimental)"},
-		{"sglang", "SGLang's disaggregation (experimental)"},
-	},
+	"connector":      connectorValues(),
 	"prefill_policy": policyValues,
 	"decode_policy":  policyValues,
 	"pd.mode": {
@@ -59,6 +49,25 @@ var keyValues = map[string][]value{
 	},
 	"tracing.protocol": {{"grpc", "OTLP over gRPC, usually port 4317"}, {"http/protobuf", "OTLP over HTTP, usually port 4318"}},
 	"log.format":       {{"json", "an object a line"}, {"console", "for people"}},
+}
+
+// connectorValues are xpyd's names of all connectors.
+func connectorValues() (all []value) {
+	for _, name := range kvparams.Names() {
+		d, _ := kvparams.Lookup(name)
+		s, help := kvparams.StandingOf(name), ""
+		if engine := kvparams.EngineName(d); engine != "" {
+			help = engine + " of vLLM"
+		}
+		if s.About != "" {
+			help = strings.TrimPrefix(help+", "+s.About, ", ")
+		}
+		if s.Experimental() {
+			help += " (experimental)"
+		}
+		all = append(all, value{name, help})
+	}
+	return all
 }
 
 // values returns what the key may be set to, or nothing where that is no closed set.

@@ -19,7 +19,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		{"defaults", both, nil},
 		{"defaults, decode alone", alone, nil},
-		{"an experimental connector", both + " --connector=mooncake", []string{`connector: "mooncake" is experimental: docs/connectors.md says what was run with it`}},
+		{"an experimental connector", both + " --connector=mooncake", []string{`connector: "mooncake" is experimental: its engines had to be told their device; see docs/connectors.md`}},
 		{"the same without prefill", alone + " --connector=mooncake", nil},
 		{"checks that are too short for SGLang", both + " --connector=sglang", []string{`health.timeout: "2s" is too short for connector sglang, whose engines may take 2s over /health`, `connector: "sglang" is exp`}},
 		{"checks that are long enough for SGLang", both + " --connector=sglang --health-timeout=5s", []string{`connector: "sglang" is exp`}},

@@ -12,12 +12,13 @@ import (
 // page is the document that holds the section of that name.
 func page(name string) string {
 	return map[string]string{
-		"config":   "configuration.md",
-		"metrics":  "metrics.md",
-		"reasons":  "metrics.md",
-		"errors":   "errors.md",
-		"events":   "admin.md",
-		"versions": "engines.md",
+		"config":     "configuration.md",
+		"metrics":    "metrics.md",
+		"reasons":    "metrics.md",
+		"errors":     "errors.md",
+		"events":     "admin.md",
+		"versions":   "engines.md",
+		"connectors": "connectors.md",
 	}[name]
 }
 
