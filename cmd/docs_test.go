@@ -83,7 +83,7 @@ func TestDocsRoutes(t *testing.T) {
 }
 
 var (
-	metricCall = regexp.MustCompile(`m\.(counterVec|counterFunc|counter|histogramVec|gauge)\("(xpyd_\w+)", "([^"]+)"(.*)`)
+	metricCall = regexp.MustCompile(`m\.(counterVec|counterFunc|counter|histogramVec|summaryVec|gauge)\("(xpyd_\w+)", "([^"]+)"(.*)`)
 	metricDesc = regexp.MustCompile(`NewDesc\("(xpyd_\w+)", "([^"]+)"(.*)`)
 	metricOpts = regexp.MustCompile(`Name: "(xpyd_\w+)", Help: "([^"]+)"(.*)`)
 	metricName = regexp.MustCompile(`"(xpyd_\w+)"`)

@@ -31,6 +31,10 @@ type EngineLoad struct {
 	Running, Waiting          int64
 	KVUsage                   float64
 	PrefixQueries, PrefixHits int64
+	Restarts                  int64
+	// Transfers are pulls of blocks from other engines.
+	Transfers, TransferBytes int64
+	TransferSeconds          float64
 }
 
 // backendCollector reads the router when scraped, so that no gauge can drift from it.
@@ -53,11 +57,15 @@ var (
 	queriesDesc          = prometheus.NewDesc("xpyd_engine_prefix_cache_queries_total", "Prompt tokens looked up in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 	estimatedQueriesDesc = prometheus.NewDesc("xpyd_prefix_cache_estimated_queries_total", "Estimated tokens of the prompts sent to the engine.", []string{"role", "backend"}, nil)
 	estimatedHitsDesc    = prometheus.NewDesc("xpyd_prefix_cache_estimated_hits_total", "Estimated tokens of the prompts sent to the engine that xpyd expected in its prefix cache.", []string{"role", "backend"}, nil)
+	restartsDesc         = prometheus.NewDesc("xpyd_engine_restarts_total", "Restarts of the engine that xpyd noticed, by its own metrics.", []string{"role", "backend"}, nil)
+	pullsDesc            = prometheus.NewDesc("xpyd_engine_transfers_total", "Pulls of KV blocks by the engine, by its own metrics.", []string{"role", "backend"}, nil)
+	pullSecondsDesc      = prometheus.NewDesc("xpyd_engine_transfer_seconds_total", "Time that the pulls took, by the engine's own metrics.", []string{"role", "backend"}, nil)
+	pullBytesDesc        = prometheus.NewDesc("xpyd_engine_transfer_bytes_total", "Bytes that the pulls moved, by the engine's own metrics.", []string{"role", "backend"}, nil)
 	hitsDesc             = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, restartsDesc, pullsDesc, pullSecondsDesc, pullBytesDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
 }
@@ -102,6 +110,10 @@ func (e *EngineLoad) collect(send func(*prometheus.Desc, prometheus.ValueType, f
 	known(kvUsageDesc, prometheus.GaugeValue, e.KVUsage)
 	known(queriesDesc, prometheus.CounterValue, float64(e.PrefixQueries))
 	known(hitsDesc, prometheus.CounterValue, float64(e.PrefixHits))
+	known(restartsDesc, prometheus.CounterValue, float64(e.Restarts))
+	known(pullsDesc, prometheus.CounterValue, float64(e.Transfers))
+	known(pullSecondsDesc, prometheus.CounterValue, e.TransferSeconds)
+	known(pullBytesDesc, prometheus.CounterValue, float64(e.TransferBytes))
 }
 
 func flag(on bool) float64 {

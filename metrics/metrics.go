@@ -29,19 +29,18 @@ type Labels struct {
 
 // Metrics is the set of one process. All methods are safe for concurrent use.
 type Metrics struct {
+	*Engines
 	registry *prometheus.Registry
 	labels   Labels
 
 	requests, decisions                         counterPairs
 	errors, clientGone, handles, orphans        counters
-	legs, legErrors                             *prometheus.CounterVec
 	duration                                    observers
-	legDuration                                 []prometheus.Observer // by leg
 	queue                                       observers
 	models                                      models
 	ttft, tpot                                  *lazyObservers
 	handoff                                     prometheus.Observer
-	ejections, reloads, warmups                 *prometheus.CounterVec
+	reloads, warmups                            *prometheus.CounterVec
 	reloadOK, reloadedAt                        prometheus.Gauge
 	events, panics, loopback, kept, retryDenied prometheus.Counter
 	turnedAway, polls, relayed, encodeItems     *prometheus.CounterVec
@@ -97,23 +96,10 @@ func (m *Metrics) registerCompletions() {
 	m.tpot = lazy(tpot, len(l.APIs), 1, func(api, _ int) []string { return []string{nameOf(l.APIs, api)} })
 }
 
-// registerLegs registers what the legs of completions count, and the waits before and between them. An
-// encode and a prefill end before the first token and a decode with the last one, so it has bucket edges of its own.
+// registerLegs registers what completions count before and between their legs.
 func (m *Metrics) registerLegs() {
 	l := &m.labels
-	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs that ended, by leg, backend and outcome.", "leg", "backend", "outcome")
-	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
-	for _, leg := range l.Legs {
-		edges := e2eBuckets
-		if leg != "decode" {
-			edges = ttftBuckets
-		}
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "xpyd_leg_duration_seconds", Help: "Time of a leg from dial to end. Decode has bucket edges of its own.", ConstLabels: prometheus.Labels{"leg": leg}, Buckets: edges,
-		})
-		m.registry.MustRegister(h)
-		m.legDuration = append(m.legDuration, h)
-	}
+	m.Engines = m.registerEngines()
 	m.encodeItems = m.counterVec("xpyd_encode_items_total", "Images, sounds and videos of completions, by result: encoded by an encode backend, or left to the engine of the next leg.", "result")
 	resolved(m.encodeItems, []string{"encoded", "left"})
 	queue := m.histogramVec("xpyd_queue_seconds", "Time that a completion waited for a backend of the role. Only completions that found all of them at their cap count.", ttftBuckets, "role")
@@ -138,7 +124,6 @@ func (m *Metrics) Relayed(route string, outcome int, d time.Duration) {
 
 // registerProcess registers what does not belong to one completion.
 func (m *Metrics) registerProcess() {
-	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Ejections of backends for their failures, by reason.", "role", "backend", "reason")
 	m.warmups = m.counterVec("xpyd_warmups_total", "One-token requests over pairs that are new or were banned, by result.", "result")
 	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result. A failed reading lacks the engine's load or a part of it.", "result")
 	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
@@ -218,23 +203,10 @@ func (m *Metrics) Stream(api, path int, ttft, span time.Duration, events int, tr
 // ClientGone counts a client that left in the phase.
 func (m *Metrics) ClientGone(phase int) { m.clientGone.inc(phase) }
 
-// Leg counts a leg that ended after d.
-func (m *Metrics) Leg(leg int, backend, outcome string, d time.Duration) {
-	m.legs.WithLabelValues(nameOf(m.labels.Legs, leg), backend, outcome).Inc()
-	if leg < len(m.legDuration) { // otherwise the count has it as other
-		m.legDuration[leg].Observe(d.Seconds())
-	}
-}
-
 // EncodeItems counts the images, sounds and videos of a completion.
 func (m *Metrics) EncodeItems(encoded, left int) {
 	m.encodeItems.WithLabelValues("encoded").Add(float64(encoded))
 	m.encodeItems.WithLabelValues("left").Add(float64(left))
-}
-
-// LegError counts a leg that failed, by its code.
-func (m *Metrics) LegError(leg, code int) {
-	m.legErrors.WithLabelValues(nameOf(m.labels.Legs, leg), nameOf(m.labels.Codes, code)).Inc()
 }
 
 // Handle counts a handle's issue or end.
@@ -251,19 +223,6 @@ func (m *Metrics) Queued(role int, d time.Duration) { m.queue.observe(role, d.Se
 
 // Handoff observes the time between the legs.
 func (m *Metrics) Handoff(d time.Duration) { m.handoff.Observe(d.Seconds()) }
-
-// Ejection counts a backend taken out of the picks.
-func (m *Metrics) Ejection(role, backend, reason string) {
-	m.ejections.WithLabelValues(role, backend, reason).Inc()
-}
-
-// Forget drops the series of a backend that has been in no pool for a while. Where backends come and go, as
-// pods do, the series would grow without bound.
-func (m *Metrics) Forget(backend string) {
-	for _, v := range []*prometheus.CounterVec{m.legs, m.ejections} {
-		v.DeletePartialMatch(prometheus.Labels{"backend": backend})
-	}
-}
 
 // Reload counts a reload of the configuration.
 func (m *Metrics) Reload(ok bool) {

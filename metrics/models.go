@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -28,12 +29,14 @@ type Model struct {
 	outcomes                   counters
 	prompt, cached, completion prometheus.Counter
 	untold                     prometheus.Counter
+	ttft, tpot                 prometheus.Observer
 }
 
 // models holds the series of the models. The map is replaced and never changed, so that no completion
 // waits for another one.
 type models struct {
 	requests, prompt, cached, completion, untold *prometheus.CounterVec
+	ttft, tpot                                   *prometheus.SummaryVec
 
 	outcomes []string
 	known    atomic.Pointer[map[string]*Model]
@@ -49,6 +52,8 @@ func (m *Metrics) registerModels() {
 	s.cached = m.counterVec("xpyd_prompt_tokens_cached_total", "Prompt tokens that were in the prefix cache of the engine that computed the prompt.", "model")
 	s.completion = m.counterVec("xpyd_completion_tokens_total", "Tokens of the answers that engines gave.", "model")
 	s.untold = m.counterVec("xpyd_completions_without_usage_total", "Completions whose answer had no usage, so that their events count as tokens.", "model")
+	s.ttft = m.summaryVec("xpyd_model_ttft_seconds", "As xpyd_ttft_seconds, by model.", "model")
+	s.tpot = m.summaryVec("xpyd_model_time_per_output_token_seconds", "As xpyd_time_per_output_token_seconds, by model.", "model")
 	s.known.Store(&map[string]*Model{})
 	s.others = s.series(other)
 }
@@ -91,6 +96,7 @@ func (s *models) series(label string) *Model {
 	c := &Model{
 		prompt: s.prompt.WithLabelValues(label), cached: s.cached.WithLabelValues(label),
 		completion: s.completion.WithLabelValues(label), untold: s.untold.WithLabelValues(label),
+		ttft: s.ttft.WithLabelValues(label), tpot: s.tpot.WithLabelValues(label),
 	}
 	c.outcomes.vec = s.requests.MustCurryWith(prometheus.Labels{"model": label})
 	for _, o := range s.outcomes {
@@ -114,5 +120,13 @@ func (c *Model) Answered(t Tokens) {
 	add(c.completion, t.Completion)
 	if !t.Told {
 		c.untold.Inc()
+	}
+}
+
+// Streamed observes a stream as Metrics.Stream does.
+func (c *Model) Streamed(ttft, span time.Duration, events int) {
+	c.ttft.Observe(ttft.Seconds())
+	if events > 1 {
+		c.tpot.Observe(span.Seconds() / float64(events-1))
 	}
 }

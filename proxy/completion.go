@@ -247,6 +247,7 @@ func (c *completion) run() *fault.Error {
 		}
 		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.Code).Str("error", f.told.Why()).
 			Str("prefill", c.p.lease.Backend.Name()).Str("decode", c.d.lease.Backend.Name()).Msg("round failed, another one begins")
+		c.s.metrics.RoundRetried()
 		if gone := c.interrupted(); gone != nil {
 			return gone
 		}

@@ -285,7 +285,10 @@ func (c *completion) commit() {
 	}
 	c.sawMedia()
 	if c.handoff.Live() {
-		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend})
+		pair := router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend}
+		if c.snap.Pairs().Worked(pair); c.d.streamed {
+			c.snap.Pairs().Took(pair, c.d.worked)
+		}
 		c.s.engines.Used(c.handoff.From(), c.p.extent)
 		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))

@@ -137,6 +137,9 @@ func (c *completion) count() outcome {
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
 		m.Stream(c.api, c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events, trace)
+		m.FirstToken(int(fault.Decode), c.d.lease.Backend.URL, c.times.first.Sub(c.d.started))
+		m.Streamed(c.d.lease.Backend.URL, now.Sub(c.times.first), c.d.relay.events)
+		m.Model(c.model, true).Streamed(c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
 	}
 	return o
 }

@@ -41,6 +41,7 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 	if e := b.Engine(); e != nil {
 		l.Engine = &metrics.EngineLoad{
 			Running: e.Running, Waiting: e.Waiting, KVUsage: e.KVUsage, PrefixQueries: e.PrefixQueries, PrefixHits: e.PrefixHits,
+			Restarts: e.Restarts, Transfers: e.Transfers, TransferBytes: e.TransferBytes, TransferSeconds: e.TransferSeconds,
 		}
 	}
 	return l
@@ -68,7 +69,7 @@ func adviceGauges(rt *router.Router) metrics.Advice {
 func pairLoads(rt *router.Router) []metrics.PairLoad {
 	var loads []metrics.PairLoad
 	for _, t := range rt.Pairs().Transfers() {
-		l := metrics.PairLoad{OK: t.OK, Failed: t.Failed, Banned: t.Banned}
+		l := metrics.PairLoad{OK: t.OK, Failed: t.Failed, Banned: t.Banned, Timed: t.Timed, Seconds: t.Took.Seconds()}
 		if t.Prefill != nil {
 			l.Prefill, l.Decode = t.Prefill.URL, t.Decode.URL
 		}

@@ -94,7 +94,10 @@ func (m meter) ClientGone(p phase) { m.Metrics.ClientGone(int(p)) }
 func (m meter) Leg(l fault.Leg, b *router.Backend, o router.Outcome, c fault.Code, d time.Duration) {
 	m.Metrics.Leg(int(l), b.URL, o.String(), d)
 	if c != fault.CodeNone {
-		m.LegError(int(l), int(c))
+		m.LegError(int(l), b.URL, int(c))
+	}
+	if l == fault.Prefill && o == router.OK {
+		m.FirstToken(int(l), b.URL, d)
 	}
 }
 

@@ -72,6 +72,7 @@ func (c *completion) prefill() *failure {
 		if !c.anotherPrefill(b, last) {
 			return c.withoutPrefill(last)
 		}
+		c.s.metrics.PrefillRetried()
 		if c.p.x.Sent() {
 			c.buildPrefill() // without encodings, of which it may have failed
 		}

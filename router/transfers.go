@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // maxCounted bounds how many pairs are counted one by one. Two pools of hundreds of backends have tens
@@ -17,10 +18,17 @@ type Transfers struct {
 	Pair
 	OK, Failed int64
 	Banned     bool
+	// Timed are those whose first token was seen, which took Took together.
+	Timed int64
+	Took  time.Duration
 }
 
 // transferCount counts one pair.
-type transferCount struct{ ok, failed atomic.Int64 }
+type transferCount struct{ ok, failed, timed, nanos atomic.Int64 }
+
+func (c *transferCount) read() Transfers {
+	return Transfers{OK: c.ok.Load(), Failed: c.failed.Load(), Timed: c.timed.Load(), Took: time.Duration(c.nanos.Load())}
+}
 
 // transfers counts by pair. The map is replaced and never changed, as long as a pair is in both pools.
 type transfers struct {
@@ -94,7 +102,9 @@ func (m *Pairs) Transfers() []Transfers {
 	if by := m.transfers.by.Load(); by != nil {
 		for x, c := range *by {
 			b := m.banOf(x)
-			all = append(all, Transfers{Pair: x, OK: c.ok.Load(), Failed: c.failed.Load(), Banned: b != nil && b.until.Load() > now})
+			t := c.read()
+			t.Pair, t.Banned = x, b != nil && b.until.Load() > now
+			all = append(all, t)
 		}
 	}
 	slices.SortFunc(all, func(a, b Transfers) int {
@@ -103,8 +113,15 @@ func (m *Pairs) Transfers() []Transfers {
 		}
 		return strings.Compare(a.Decode.URL, b.Decode.URL)
 	})
-	if ok, failed := m.transfers.rest.ok.Load(), m.transfers.rest.failed.Load(); ok+failed > 0 {
-		all = append(all, Transfers{OK: ok, Failed: failed})
+	if rest := m.transfers.rest.read(); rest.OK+rest.Failed > 0 {
+		all = append(all, rest)
 	}
 	return all
+}
+
+// Took notes how long a transfer that worked has taken, to its first token.
+func (m *Pairs) Took(x Pair, d time.Duration) {
+	c := m.counted(x)
+	c.timed.Add(1)
+	c.nanos.Add(int64(d))
 }
