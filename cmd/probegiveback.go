@@ -49,7 +49,7 @@ func (p *engineProber) giveBack(ctx context.Context, l leftover, why error) erro
 	if refusal {
 		return waits
 	}
-	if _, err := p.post(ctx, l.r.decode, l.r.dialect.AppendDrain(nil, l.req, l.handle), l.id); err != nil || l.deaf {
+	if _, err := p.post(ctx, l.r.decode, l.r.dialect.AppendDrain(nil, l.req, l.handle, l.id), l.id); err != nil || l.deaf {
 		return waits
 	}
 	return why

@@ -29,12 +29,11 @@ type Handle struct {
 	RemoteHost []byte // host of P's side channel, to which D connects
 	RemotePort int
 
-	host      span   // the text of remote_host in Raw
-	requestID []byte // P's id of its request, as it stands in Raw
-	prompt    []byte // ids of the prompt's tokens, a JSON list; nil if P did not tell them
-	lists     int    // lists of block ids, one for each KV cache group
-	tokens    int    // remote_num_tokens: the tokens whose KV the blocks hold; 0 if unknown
-	ranks     int    // dcp_size: the ranks over which the tokens of a block are spread; 0 if unknown
+	host   span   // the text of remote_host in Raw
+	prompt []byte // ids of the prompt's tokens, a JSON list; nil if P did not tell them
+	lists  int    // lists of block ids, one for each KV cache group
+	tokens int    // remote_num_tokens: the tokens whose KV the blocks hold; 0 if unknown
+	ranks  int    // dcp_size: the ranks over which the tokens of a block are spread; 0 if unknown
 }
 
 // None reports whether there is no handle.

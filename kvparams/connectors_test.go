@@ -44,7 +44,8 @@ func TestLegsOfEachConnector(t *testing.T) {
 		prefill, decode string
 	}{
 		{"nixl", handle, one + `,"kv_transfer_params":` + string(nixlPrefill) + `}`, own + `,"kv_transfer_params":{"h":1}}`},
-		{"nixl-push", handle, one + `,"kv_transfer_params":` + string(nixlPrefill) + `}`, own + `,"kv_transfer_params":{"h":1}}`},
+		{"nixl-push", handle, one + `,"kv_transfer_params":` + strings.TrimSuffix(string(nixlPrefill), "}") + `,"transfer_id":"xfer-a-1"}}`,
+			own + `,"kv_transfer_params":{"h":1,"transfer_id":"xfer-a-1"}}`},
 		{"shared-storage", Handle{}, one + `}`, own + `}`},
 		{"offloading", Handle{}, one + `}`, own + `}`},
 		{"offloading-p2p", Handle{}, one + `,"kv_transfer_params":{"remote_decoder":{"kv_request_id":"xfer-a-1"}}}`,
@@ -97,7 +98,7 @@ func TestThinkingInOneToken(t *testing.T) {
 			"marked prefill": {prefill, `{"model":"m",` + thinking + "," + one},
 			"decode":         {decode, `{"model":"m",` + thinking + `,"max_tokens":2000,`},
 			"plain prefill":  {shared, `{"model":"m",` + kept + one},
-			"drain":          {join(nixl{}.AppendDrain(nil, r, Handle{Raw: []byte(`{"h":1}`)})), `{"model":"m",` + kept + one},
+			"drain":          {join(nixl{}.AppendDrain(nil, r, Handle{Raw: []byte(`{"h":1}`)}, "a-1")), `{"model":"m",` + kept + one},
 		} {
 			if !strings.HasPrefix(c.got, c.want) {
 				t.Errorf("%s of %s\n got %s\nwant %s…", what, thinking, c.got, c.want)
@@ -121,22 +122,21 @@ func TestOneTokenOfAnyConnector(t *testing.T) {
 // another client's too.
 func TestPushPairsResponsesByTheBody(t *testing.T) {
 	const in = `{"input":"x","request_id":"mine","max_output_tokens":5,"store":true}`
-	own := strings.Replace(goodHandle, `"remote_request_id":"r"`, `"remote_request_id":"resp_a-1_0-0123abcd"`, 1)
-	ans, err := nixlPush{}.ParseAnswer([]byte(`{"kv_transfer_params":` + own + `}`))
+	ans, err := nixlPush{}.ParseAnswer([]byte(`{"kv_transfer_params":` + goodHandle + `}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := parse(t, Responses, in)
 	prefill, decode := legsOf(t, nixlPush{}, r, ans.Handle)
-	drain := join(nixlPush{}.AppendDrain(nil, r, ans.Handle))
+	drain := join(nixlPush{}.AppendDrain(nil, r, ans.Handle, "a-1"))
 	const one = `{"input":"x","request_id":"mine","max_output_tokens":1,"store":false`
 	for what, c := range map[string]struct{ got, want string }{
 		"prefill": {prefill, one + `,"request_id":"resp_a-1","kv_transfer_params":{`},
 		"decode":  {decode, in[:len(in)-1] + `,"request_id":"resp_a-1","kv_transfer_params":{`},
 		"drain":   {drain, one + `,"request_id":"resp_a-1","cache_salt":"`},
 	} {
-		if !strings.HasPrefix(c.got, c.want) {
-			t.Errorf("%s\n got %s\nwant %s…", what, c.got, c.want)
+		if !strings.HasPrefix(c.got, c.want) || !strings.HasSuffix(c.got, `,"transfer_id":"xfer-a-1"}}`) {
+			t.Errorf("%s\n got %s\nwant %s…, with the transfer id of both legs", what, c.got, c.want)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func TestMooncakeGivesBack(t *testing.T) {
 	if got := join(mooncake{}.AppendRelease(nil, r, h)); got != want {
 		t.Errorf("release\n got %s\nwant %s", got, want)
 	}
-	if got := join(mooncake{}.AppendDrain(nil, r, h)); !strings.Contains(got, `"max_tokens":1`) || !strings.Contains(got, string(h.Raw)) {
+	if got := join(mooncake{}.AppendDrain(nil, r, h, "a-1")); !strings.Contains(got, `"max_tokens":1`) || !strings.Contains(got, string(h.Raw)) {
 		t.Errorf("drain %s", got)
 	}
 }

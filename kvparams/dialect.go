@@ -36,8 +36,8 @@ type Dialect interface {
 	// free the blocks (vLLM 0.32 and later), without GPU work.
 	AppendRelease(dst Segments, r *Request, h Handle) Segments
 	// AppendDrain appends a body for the path of the request. It asks for one token. Once xpyd has read
-	// the whole answer, the blocks are free, with every vLLM.
-	AppendDrain(dst Segments, r *Request, h Handle) Segments
+	// the whole answer, the blocks are free, with every vLLM. legID is the ID of the leg that has the handle.
+	AppendDrain(dst Segments, r *Request, h Handle, legID string) Segments
 }
 
 // Pairing is a Dialect whose decode leg names the prefill engine before that engine has answered. It
@@ -211,8 +211,8 @@ func (noHandle) HandleInAnswer() bool                    { return false }
 func (noHandle) ParseAnswer(body []byte) (Answer, error) { return parseFigures(body) }
 
 // AppendRelease and AppendDrain append nothing, because there is no handle to end.
-func (noHandle) AppendRelease(dst Segments, _ *Request, _ Handle) Segments { return dst }
-func (noHandle) AppendDrain(dst Segments, _ *Request, _ Handle) Segments   { return dst }
+func (noHandle) AppendRelease(dst Segments, _ *Request, _ Handle) Segments         { return dst }
+func (noHandle) AppendDrain(dst Segments, _ *Request, _ Handle, _ string) Segments { return dst }
 
 // peerAt is the peer whose bootstrap server is at host:port.
 func peerAt(address, engineID string) (Peer, error) {

@@ -53,12 +53,12 @@ func TestReleaseAndDrain(t *testing.T) {
 			if got := join(nixl{}.AppendRelease(nil, r, h)); got != c.release {
 				t.Errorf("release\n got %s\nwant %s", got, c.release)
 			}
-			got := join(nixl{}.AppendDrain(nil, r, h))
+			got := join(nixl{}.AppendDrain(nil, r, h, "a-1"))
 			salt := saltOf(t, []byte(got))
 			if want := strings.Replace(c.drain, "SALT", salt, 1); got != want {
 				t.Errorf("drain\n got %s\nwant %s", got, want)
 			}
-			if again := saltOf(t, []byte(join(nixl{}.AppendDrain(nil, r, h)))); again == salt {
+			if again := saltOf(t, []byte(join(nixl{}.AppendDrain(nil, r, h, "a-1")))); again == salt {
 				t.Errorf("two drains under the salt %s", salt)
 			}
 		})
@@ -97,7 +97,7 @@ func TestPushDialect(t *testing.T) {
 	if err != nil || !a.Handle.None() || a.PromptTokens != 225 {
 		t.Errorf("answer %+v, %v", a, err)
 	}
-	if len(d.AppendRelease(nil, r, Handle{})) != 0 || len(d.AppendDrain(nil, r, Handle{})) != 0 {
+	if len(d.AppendRelease(nil, r, Handle{})) != 0 || len(d.AppendDrain(nil, r, Handle{}, "a-1")) != 0 {
 		t.Error("there is nothing to give back")
 	}
 }

@@ -84,7 +84,7 @@ func checkBodies(t *testing.T, r *Request, api API, body []byte) {
 	decode := maps.Clone(plain)
 	decode["kv_transfer_params"] = any(slow(t, h.Raw))
 	drain := oneTokenOracle(t, api, in, h.Raw)
-	drained := nixl{}.AppendDrain(nil, r, h)
+	drained := nixl{}.AppendDrain(nil, r, h, "a-1")
 	drain["cache_salt"] = saltOf(t, []byte(join(drained)))
 	for _, c := range []struct {
 		name string

@@ -21,7 +21,6 @@ const (
 	needHost            // of P's side channel
 	needPort            // of P's side channel
 	needText
-	needID // of P's request
 	needCount
 	needKinds
 )
@@ -34,7 +33,6 @@ func (k needKind) want() string {
 		needHost:   "a non-empty string",
 		needPort:   "an integer from 1 to 65535",
 		needText:   "a non-empty string",
-		needID:     "a non-empty string",
 		needCount:  "an integer above 0",
 	}[k]
 }
@@ -166,8 +164,6 @@ func (r *handleReader) valid(b []byte, kind needKind, at span) bool {
 	switch kind {
 	case needEngine:
 		r.h.EngineID = text(b, inner(at))
-	case needID:
-		r.h.requestID = inner(at).of(b)
 	case needHost:
 		r.h.host = inner(at)
 		r.h.RemoteHost = text(b, r.h.host)

@@ -71,6 +71,6 @@ func (mooncake) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 	return r.appendRejected(dst, h.Raw)
 }
 
-func (mooncake) AppendDrain(dst Segments, r *Request, h Handle) Segments {
+func (mooncake) AppendDrain(dst Segments, r *Request, h Handle, _ string) Segments {
 	return r.appendDrain(dst, h.Raw)
 }

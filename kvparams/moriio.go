@@ -52,6 +52,6 @@ func (moriio) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 	return r.appendRejected(dst, h.Raw)
 }
 
-func (moriio) AppendDrain(dst Segments, r *Request, h Handle) Segments {
+func (moriio) AppendDrain(dst Segments, r *Request, h Handle, _ string) Segments {
 	return r.appendDrain(dst, h.Raw)
 }

@@ -26,14 +26,14 @@ func (d nixl) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments 
 	if h.None() {
 		return r.AppendPlain(dst)
 	}
-	return d.reuse.appendHandle(dst, r, h, kvLead)
+	return d.reuse.appendHandle(dst, r, h, kvLead, handleEnd)
 }
 
 func (nixl) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 	return r.appendRejected(dst, h.Raw)
 }
 
-func (nixl) AppendDrain(dst Segments, r *Request, h Handle) Segments {
+func (nixl) AppendDrain(dst Segments, r *Request, h Handle, _ string) Segments {
 	return r.appendDrain(dst, h.Raw)
 }
 
@@ -43,7 +43,7 @@ var nixlNeeds = []need{
 	{"do_remote_prefill", needTrue},
 	{"remote_block_ids", needBlocks},
 	{"remote_engine_id", needEngine},
-	{"remote_request_id", needID},
+	{"remote_request_id", needText},
 	{"remote_host", needHost},
 	{"remote_port", needPort},
 }

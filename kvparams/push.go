@@ -1,14 +1,13 @@
 package kvparams
 
-import "bytes"
-
 // nixlPush is vLLM's NixlPushConnector. P describes itself in its answer, as in pull mode. D then
-// registers its own blocks with P, and P writes into them. P finds the registration by the request's
-// id without vLLM's random suffix, so both legs need the same X-Request-Id, path and prompt. On the
-// responses API vLLM reads the id in the body instead.
+// registers its own blocks with P, and P writes into them. P finds the registration by the transfer_id that
+// both legs carry. Releases up to 0.33 do not read that, and find it by the request's id without vLLM's random
+// suffix. So both legs also need the same X-Request-Id, path and prompt. On the responses API vLLM reads the id
+// in the body instead.
 //
-// The legs run one after the other. Decode must name P's engine id, which vLLM 0.32 tells nobody
-// before its first answer.
+// The legs run one after the other. Decode must name P's engine id, which vLLM tells nobody before its
+// first answer, and a D that is told of a P that then fails waits for it without a limit.
 type nixlPush struct{ nixl }
 
 func (nixlPush) Name() string { return "nixl-push" }
@@ -24,25 +23,29 @@ func (nixlPush) WaitsForTheDead() bool { return true }
 func (nixlPush) EngineConfig(role Role) string { return engineConfig("NixlPushConnector", role) }
 
 func (d nixlPush) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
-	return r.appendEdited(dst, d.reuse.oneToken(r), pushLead(r, leg), nixlPrefill)
+	return r.appendEdited(dst, d.reuse.oneToken(r), pushLead(r, leg), nixlPrefill[:len(nixlPrefill)-1], transferID(leg))
 }
 
 func (d nixlPush) AppendDecode(dst Segments, r *Request, h Handle, leg *Leg) Segments {
 	if h.None() {
 		return r.AppendPlain(dst)
 	}
-	return d.reuse.appendHandle(dst, r, h, pushLead(r, leg))
+	return d.reuse.appendHandle(dst, r, h, pushLead(r, leg), transferID(leg))
 }
 
-// AppendDrain needs the id of P's leg. To the id of a response, vLLM adds the number of its run and a
-// random suffix.
-func (nixlPush) AppendDrain(dst Segments, r *Request, h Handle) Segments {
+// AppendDrain names P's leg, as the drain takes the place of its decode leg.
+func (nixlPush) AppendDrain(dst Segments, r *Request, h Handle, legID string) Segments {
+	leg := Leg{ID: legID}
 	lead := drainLead()
-	if run := bytes.LastIndex(h.requestID, []byte("_0-")); r.api == Responses && run > 0 {
-		lead = append(append(append([]byte(responseID), h.requestID[:run]...), '"'), lead...)
+	if r.api == Responses {
+		lead = append(leg.text(responseID, "resp_", legID, `"`), lead...)
 	}
-	return r.appendEdited(dst, r.form().unmarked, lead, h.Raw)
+	return r.appendEdited(dst, r.form().unmarked, lead, h.Raw[:len(h.Raw)-1], transferID(&leg))
 }
+
+// transferID is the last member of the leg's parameters, and their end. An attempt has its own, so no other one can be
+// taken for it.
+func transferID(leg *Leg) []byte { return leg.text(`,"transfer_id":"xfer-`, leg.ID, `"}`) }
 
 const responseID = `,"request_id":"`
 

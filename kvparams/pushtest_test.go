@@ -34,7 +34,7 @@ func (pushTest) params(leg *Leg, flags string) []byte {
 }
 
 // AppendRelease and AppendDrain append nothing, because there is no handle to end.
-func (pushTest) AppendRelease(dst Segments, _ *Request, _ Handle) Segments { return dst }
-func (pushTest) AppendDrain(dst Segments, _ *Request, _ Handle) Segments   { return dst }
+func (pushTest) AppendRelease(dst Segments, _ *Request, _ Handle) Segments         { return dst }
+func (pushTest) AppendDrain(dst Segments, _ *Request, _ Handle, _ string) Segments { return dst }
 
 func (pushTest) ParseAnswer(body []byte) (Answer, error) { return parseFigures(body) }

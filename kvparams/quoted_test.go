@@ -10,7 +10,7 @@ import (
 func TestQuoted(t *testing.T) {
 	handle := Handle{Raw: []byte(`{"do_remote_prefill":true,"remote_block_ids":[[1,2]],"remote_host":"10.0.0.1","remote_port":5600,"tp_size":1,"note":"short"}`)}
 	const encodings = `"c8eb":{"peer_host":"10.0.0.2","peer_port":5800}`
-	nothing := map[string]bool{"nixl": true, "nixl-push": true, "moriio": true} // of what their prefill legs add is more than a null
+	nothing := map[string]bool{"nixl": true, "moriio": true} // of what their prefill legs add is more than a null
 	for _, in := range []struct {
 		api  API
 		body string

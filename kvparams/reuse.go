@@ -59,13 +59,13 @@ func (u Reuse) oneToken(r *Request) []edit {
 var idsLead, handleEnd = []byte(`,"prompt_token_ids":`), []byte(`}`)
 
 // appendHandle appends the client's body with h as its kv_transfer_params, and in it the ids if they were
-// asked for. lead is the comma, name and colon.
-func (u Reuse) appendHandle(dst Segments, r *Request, h Handle, lead []byte) Segments {
-	if len(h.prompt) == 0 || !u.wants(r) {
-		return r.appendEdited(dst, nil, lead, h.Raw)
-	}
+// asked for. lead is the comma, name and colon. end is what ends the handle, perhaps with a further member.
+func (u Reuse) appendHandle(dst Segments, r *Request, h Handle, lead, end []byte) Segments {
 	open := h.Raw[:len(h.Raw)-1] // a handle that was read has members
-	return r.appendEdited(dst, nil, lead, open, idsLead, h.prompt, handleEnd)
+	if len(h.prompt) == 0 || !u.wants(r) {
+		return r.appendEdited(dst, nil, lead, open, end)
+	}
+	return r.appendEdited(dst, nil, lead, open, idsLead, h.prompt, end)
 }
 
 // readPrompt reads the ids of the prompt. A list that holds anything but ids, and one of two lists, is not

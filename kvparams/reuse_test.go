@@ -45,11 +45,14 @@ func TestPromptIDsOfAPrefillAnswer(t *testing.T) {
 			if c.want != "" {
 				want = want[:len(want)-1] + `,"prompt_token_ids":` + c.want + `}`
 			}
+			if connector == "nixl-push" {
+				want = want[:len(want)-1] + `,"transfer_id":"xfer-a-1"}`
+			}
 			want = `{"messages":[{"role":"user","content":"abcdefgh"}],"max_tokens":5,"kv_transfer_params":` + want + `}`
 			if body != want {
 				t.Errorf("%s after %s of %s tokens\n got %s\nwant %s", connector, c.ids, c.usage, body, want)
 			}
-			for what, body := range map[string]string{"release": join(d.AppendRelease(nil, r, h)), "drain": join(d.AppendDrain(nil, r, h))} {
+			for what, body := range map[string]string{"release": join(d.AppendRelease(nil, r, h)), "drain": join(d.AppendDrain(nil, r, h, "a-1"))} {
 				if strings.Contains(body, "prompt_token_ids") {
 					t.Errorf("%s has ids: %s", what, body)
 				}

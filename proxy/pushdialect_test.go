@@ -50,6 +50,6 @@ func (pushDialect) AppendRelease(dst kvparams.Segments, _ *kvparams.Request, _ k
 	return dst
 }
 
-func (pushDialect) AppendDrain(dst kvparams.Segments, _ *kvparams.Request, _ kvparams.Handle) kvparams.Segments {
+func (pushDialect) AppendDrain(dst kvparams.Segments, _ *kvparams.Request, _ kvparams.Handle, _ string) kvparams.Segments {
 	return dst
 }

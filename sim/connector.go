@@ -115,7 +115,14 @@ func (g *generation) readHandle() {
 	}
 }
 
-func (g *generation) readPush() { g.h.request = g.api.internalID(g.id, 0) }
+// readPush reads under which id the legs pair: since the release after 0.33 that is the transfer_id of both, and before
+// that the request's.
+func (g *generation) readPush() {
+	g.h.request = g.api.internalID(g.id, 0)
+	if id := stringMember(g.h.members, "transfer_id"); id != "" && g.c.o.since(34) {
+		g.h.request = id
+	}
+}
 
 func (g *generation) readMooncake() {
 	g.h.request = stringMember(g.h.members, "transfer_id")
@@ -131,6 +138,9 @@ func (g *generation) readSGLang() {
 func (g *generation) pinKey(u *unit) string {
 	switch g.c.o.Connector {
 	case ConnectorPush:
+		if g.c.o.since(34) && g.h.members["transfer_id"] != nil {
+			return g.h.request
+		}
 		return u.internalID[:strings.LastIndexByte(u.internalID, '-')]
 	case ConnectorMoriio, ConnectorWrite:
 		return moriioTransfer(u.internalID)

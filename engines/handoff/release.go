@@ -164,7 +164,7 @@ func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 	// A drain sends the client's prompt once more, so there is none for a prompt that has cost an
 	// engine.
 	if a.Broken == 0 && (job.reject == nil || job.version && !allReject(a.Snap, h.from)) && job.taken == nil {
-		segs := dialect.AppendDrain(nil, a.Req, handle)
+		segs := dialect.AppendDrain(nil, a.Req, handle, a.LegID)
 		if n := int64(segs.Len()); cfg.Bodies.Take(budget.Client{}, n, 0) == budget.Granted {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {

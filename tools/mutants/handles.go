@@ -349,6 +349,11 @@ func handles() []mutant {
 		new:  "true",
 		test: "TestAPoolOfWhichSomeServeAlone",
 	}, {
+		name: "a drain without the transfer id of its prefill", in: "nixlPush.AppendDrain",
+		old:  "h.Raw[:len(h.Raw)-1], transferID(&leg))",
+		new:  "h.Raw[:len(h.Raw)-len(leg.Scratch[:0])])",
+		test: "TestPushPairsResponsesByTheBody",
+	}, {
 		name: "an engine's release does not say that it serves requests without a handle", in: "ServesAlone",
 		old:  "Since(version, m.AloneSince())",
 		new:  "m.AloneSince() == 0",
