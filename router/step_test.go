@@ -66,6 +66,7 @@ type engine struct {
 type taken struct {
 	took            float64
 	tokens, pulling []*arrival
+	rounds          []int // of tokens, as the step was put together
 }
 
 func newEngine(l *load) *engine {
@@ -142,6 +143,7 @@ func (e *engine) form() *taken {
 	}
 	for _, a := range s.tokens {
 		a.toCome--
+		s.rounds = append(s.rounds, a.round)
 	}
 	e.running = slices.DeleteFunc(e.running, func(a *arrival) bool { return a.toCome == 0 || a.to != e })
 	if !began && len(s.pulling) == 0 {
@@ -180,8 +182,8 @@ func (e *engine) end(s *taken) {
 	if e.dead {
 		return
 	}
-	for _, a := range s.tokens {
-		if a.on != e && a.to != e { // it has begun anew elsewhere
+	for i, a := range s.tokens {
+		if a.round != s.rounds[i] { // it has begun anew
 			continue
 		}
 		if a.to != e {
@@ -222,9 +224,6 @@ func (e *engine) forget(a *arrival) {
 	is := func(x *arrival) bool { return x == a }
 	e.drop(a)
 	e.running, e.posts, e.prompts = slices.DeleteFunc(e.running, is), slices.DeleteFunc(e.posts, is), slices.DeleteFunc(e.prompts, is)
-	if e.next != nil {
-		e.next.tokens = slices.DeleteFunc(e.next.tokens, is)
-	}
 }
 
 // gaps counts the times between two tokens of an answer, by half a millisecond.

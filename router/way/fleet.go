@@ -1,0 +1,259 @@
+// Package way chooses the way of a request through engines that serve either way: which one computes its prompt, and which
+// one makes its answer, which may be the same. A plan, made each second of the traffic of the last ones, says how many
+// engines only prefill. Within it, each request takes the way of the least cost in seconds: what it still waits until its
+// last token, and what it adds to the ends of others. It knows no HTTP and no leases, and its times are in seconds.
+package way
+
+import (
+	"math"
+	"slices"
+	"sync"
+)
+
+// Candidate is an engine that may serve a request, and how many tokens of its prompt are in its cache.
+type Candidate struct {
+	Engine            *Engine
+	Cached            int
+	Prefills, Decodes bool // what it may do
+}
+
+// Request is what is known of a request before it has a way.
+type Request struct {
+	Prompt int  // tokens
+	Most   int  // tokens of the answer, or 0
+	Quiet  bool // the answer comes whole, and does not show when it began
+}
+
+// Fleet is the engines of one model. The zero value knows nothing yet. Its methods may be called at the same time.
+type Fleet struct {
+	mu      sync.Mutex
+	model   fitted
+	traffic traffic
+	plan    Plan
+	changed float64 // when the plan became another one
+	next    float64 // when it is looked at again
+}
+
+const (
+	every    = 1.0  // between two looks at the plan
+	better   = 0.03 // a plan must be better by that part to become the next one
+	fewest   = 3    // requests, before which there is no plan
+	soonest  = 0.2  // from the first request on; what comes at once shows no rate
+	mostBusy = 0.95 // an engine of which prompts take more is taken for as busy
+)
+
+// Choose finds the way of a request among engines that may serve it. It returns nil if none can.
+func (f *Fleet) Choose(now float64, r Request, all []Candidate) *Trip {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.model.model()
+	t, most := &Trip{prompt: float64(r.Prompt), quiet: r.Quiet}, float64(r.Most)
+	if r.Most <= 0 {
+		most = unbounded
+	}
+	t.says = f.traffic.expect(now, t.prompt, most, f.token(&m))
+	fresh := t.prompt
+	for _, c := range all {
+		c.Engine.settle(now, f)
+		fresh = min(fresh, max(1, t.prompt-float64(c.Cached)))
+	}
+	f.traffic.came(now, t.prompt, fresh, most)
+	if now >= f.next {
+		f.look(now, &m, all)
+		m = f.model.model()
+	}
+	if !f.cheapest(now, t, &m, all) {
+		return nil
+	}
+	t.begin(now, &m)
+	return t
+}
+
+// token is about how long a token of an answer takes.
+func (f *Fleet) token(m *Model) float64 {
+	return (m.Step + f.plan.Answers*m.Stream) / (1 - min(f.plan.Share, mostBusy))
+}
+
+// look makes a plan of what came lately.
+func (f *Fleet) look(now float64, m *Model, all []Candidate) {
+	f.next = now + min(every, (now-f.traffic.began)/4) // soon after the first request, much is new
+	classes, n := f.traffic.classes(now, f.token(m))
+	if n < fewest || now-f.traffic.began < soonest {
+		return
+	}
+	f.level(all)
+	*m = f.model.model()
+	least, most := 0, 0
+	for _, c := range all {
+		if !c.Decodes {
+			least++
+		}
+		if c.Prefills {
+			most++
+		}
+	}
+	most = min(most, len(all)-1)
+	best, other := m.best(len(all), least, most, classes, usualRoom)
+	same := f.plan
+	same.Engines, same.Prefill = len(all), min(max(same.Prefill, least), most)
+	if same = m.evaluate(same, classes, usualRoom); best.Mean >= (1-better)*same.Mean {
+		if best.Prefill != same.Prefill {
+			other = best
+		}
+		best = same
+	}
+	best.Other, best.OtherMean = other.Prefill, other.Mean
+	if best.Prefill != f.plan.Prefill || best.Engines != f.plan.Engines {
+		f.changed = now
+	}
+	f.plan = best
+	f.assign(all)
+}
+
+// level makes the middle engine the measure of the others.
+func (f *Fleet) level(all []Candidate) {
+	slow := make([]float64, len(all))
+	for i, c := range all {
+		slow[i] = c.Engine.slow()
+	}
+	slices.Sort(slow)
+	by := slow[(len(slow)-1)/2]
+	for _, c := range all {
+		c.Engine.slower = c.Engine.slow()/by - 1
+	}
+	f.model.prompt.scale(by)
+	f.model.step.scale(by)
+}
+
+// assign says which engines prefill. One that does goes on, unless there are too many of them.
+func (f *Fleet) assign(all []Candidate) {
+	n := 0
+	for _, c := range all {
+		c.Engine.prefills = c.Prefills && (c.Engine.prefills || !c.Decodes)
+		if c.Engine.prefills {
+			n++
+		}
+	}
+	for ; n > f.plan.Prefill; n-- {
+		c := leastOf(all, func(c Candidate) (float64, bool) { return c.Engine.pending, c.Engine.prefills && c.Decodes })
+		if c == nil {
+			return
+		}
+		c.Engine.prefills = false
+	}
+	for ; n < f.plan.Prefill; n++ {
+		c := leastOf(all, func(c Candidate) (float64, bool) {
+			return c.Engine.answers + c.Engine.coming, !c.Engine.prefills && c.Prefills
+		})
+		if c == nil {
+			return
+		}
+		c.Engine.prefills = true
+	}
+}
+
+// leastOf is the one of least value among those that may be taken.
+func leastOf(all []Candidate, value func(Candidate) (float64, bool)) (best *Candidate) {
+	low := math.Inf(1)
+	for i, c := range all {
+		if v, ok := value(c); ok && v < low {
+			best, low = &all[i], v
+		}
+	}
+	return best
+}
+
+// pair is the two engines of least cost, so that there is another one beside that of the other part.
+type pair struct {
+	at   [2]int
+	cost [2]float64
+}
+
+func noPair() pair { return pair{[2]int{-1, -1}, [2]float64{math.Inf(1), math.Inf(1)}} }
+
+func (p *pair) offer(i int, cost float64) {
+	switch {
+	case cost < p.cost[0]:
+		p.at, p.cost = [2]int{i, p.at[0]}, [2]float64{cost, p.cost[0]}
+	case cost < p.cost[1]:
+		p.at[1], p.cost[1] = i, cost
+	}
+}
+
+// cheapest sets the way of t. The cost of a prompt and that of an answer add up, so the best engines for each make the best
+// pair, unless they are one engine.
+func (f *Fleet) cheapest(now float64, t *Trip, m *Model, all []Candidate) bool {
+	t.Cost = math.Inf(1)
+	prompts, answers := noPair(), noPair()
+	take := func(i, j int, cost float64) {
+		if i >= 0 && j >= 0 && cost < t.Cost {
+			t.Way, t.Cost = Way{all[i].Engine, all[j].Engine}, cost
+			t.fresh, t.lacks = t.beside(all[i]), 0
+			if i != j {
+				t.lacks = t.beside(all[j])
+			}
+		}
+	}
+	for i, c := range all {
+		prompt, answer := 0.0, 0.0
+		if c.Prefills {
+			prompt = f.promptCost(now, c.Engine, t.beside(c), m)
+			prompts.offer(i, prompt)
+		}
+		if c.Decodes {
+			answer = f.answerCost(t, c.Engine, m)
+			answers.offer(i, answer+m.Handoff+m.HandoffToken*(t.beside(c)+c.Engine.moving)+m.Prompt*c.Engine.slow()*c.Engine.todo(now, m))
+		}
+		if c.Prefills && c.Decodes {
+			take(i, i, prompt+answer)
+		}
+	}
+	for x, i := range prompts.at {
+		for y, j := range answers.at {
+			if i != j {
+				take(i, j, prompts.cost[x]+answers.cost[y])
+			}
+		}
+	}
+	return t.Way.Prefill != nil
+}
+
+// beside is the tokens of the prompt that the engine has not in its cache. It computes one at least.
+func (t *Trip) beside(c Candidate) float64 { return max(1, t.prompt-float64(c.Cached)) }
+
+// promptCost is the time until an engine has computed so many tokens, and the pauses of its answers meanwhile. One that
+// answers by the plan will have the answers of the plan.
+func (f *Fleet) promptCost(now float64, e *Engine, fresh float64, m *Model) float64 {
+	work := m.Prompt * e.slow() * fresh
+	answers := e.answers
+	if f.plan.Prefill > 0 && !e.prefills {
+		answers = max(answers, f.plan.Answers)
+	}
+	return m.Prompt*e.slow()*e.todo(now, m) + work + answers*work
+}
+
+// answerCost is the time of the answer on an engine whose prompts take their share of its time, and by how much it makes
+// the steps of the other answers longer.
+func (f *Fleet) answerCost(t *Trip, e *Engine, m *Model) float64 {
+	share := f.plan.Share
+	if e.prefills {
+		share = 1 - (1-min(f.plan.PrefillShare, mostBusy))*(1-min(f.plan.PrefillShare, mostBusy))
+	}
+	others, own := e.answers+e.coming, t.prompt+t.says/2
+	token := m.step(others+1, e.context+own) / (1 - min(share, mostBusy))
+	return e.slow() * t.says * (token + others*(m.Stream+m.Context*own))
+}
+
+// Now is the plan in force, and since when.
+func (f *Fleet) Now() (p Plan, since float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.plan, f.changed
+}
+
+// Model is what an engine takes for its steps.
+func (f *Fleet) Model() Model {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.model.model()
+}

@@ -1,0 +1,179 @@
+package way
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func near(t *testing.T, what string, got, want, within float64) {
+	t.Helper()
+	if math.Abs(got-want) > within*math.Abs(want) {
+		t.Errorf("%s: %g, want %g within %g %%", what, got, want, within*100)
+	}
+}
+
+func engines(n int) (all []Candidate) {
+	for range n {
+		all = append(all, Candidate{Engine: &Engine{}, Prefills: true, Decodes: true})
+	}
+	return all
+}
+
+// serve sends n requests at a rate through the fleet. Each takes what the model says, alone.
+func serve(f *Fleet, all []Candidate, rate float64, n, prompt, answer int) (last *Trip) {
+	for i := range n {
+		now := float64(i) / rate
+		last = f.Choose(now, Request{Prompt: prompt}, all)
+		f.Prefilled(now+0.13, last)
+		f.First(now+0.16, last)
+		f.Ended(now+0.16+0.006*float64(answer-1), last, answer)
+	}
+	return last
+}
+
+// Long prompts beside long answers are worth an engine of their own; without answers to pause, nothing is.
+func TestPlanFollowsTheTraffic(t *testing.T) {
+	for name, tc := range map[string]struct {
+		engines int
+		classes []Class
+		prefill int
+	}{
+		"long prompts, 8 a second":      {2, []Class{{8, 5000, 5000, 250}}, 1},
+		"long prompts, 16 a second":     {4, []Class{{16, 5000, 5000, 250}}, 2},
+		"answers alone":                 {2, []Class{{8, 1000, 1000, 1000}}, 0},
+		"hardly any answer":             {2, []Class{{60, 1024, 1024, 6}}, 0},
+		"a chat whose prompt is cached": {2, []Class{{13, 4000, 200, 200}}, 0},
+		"one engine":                    {1, []Class{{2, 5000, 5000, 250}}, 0},
+	} {
+		m := usual()
+		if best, _ := m.best(tc.engines, 0, tc.engines-1, tc.classes, usualRoom); best.Prefill != tc.prefill || math.IsNaN(best.Mean) {
+			t.Errorf("%s: %v", name, best)
+		}
+	}
+}
+
+// A plan stays finite and in order where more comes than any plan can serve.
+func TestPlanOfTooMuch(t *testing.T) {
+	m := usual()
+	a := m.evaluate(Plan{Engines: 2}, []Class{{100, 5000, 5000, 250}}, usualRoom)
+	b := m.evaluate(Plan{Engines: 2}, []Class{{200, 5000, 5000, 250}}, usualRoom)
+	if math.IsInf(b.Mean, 1) || math.IsNaN(b.Mean) || a.Mean >= b.Mean {
+		t.Errorf("100 requests a second take %g s each, 200 %g s", a.Mean, b.Mean)
+	}
+}
+
+// The time of a step and of a token of a prompt are found from what a proxy sees, whatever model they were guessed for.
+func TestFleetLearnsItsEngines(t *testing.T) {
+	var f Fleet
+	all := engines(1)
+	now := 0.0
+	for range 200 {
+		x := f.Choose(now, Request{Prompt: 2000}, all)
+		f.First(now+0.02+2000*80e-6, x)
+		f.Ended(now+0.02+2000*80e-6+99*0.030, x, 100)
+		now += 4
+	}
+	m := f.Model()
+	near(t, "a prompt of 2,000", f.model.prompt.at(2000), 0.18, 0.02)
+	near(t, "a step", m.step(1, 2050), 0.030, 0.05)
+	near(t, "an answer", f.traffic.expect(now, 2000, unbounded, 0.03), 100, 0.01)
+}
+
+// An engine that is slow gets less, and its slowness is not taken for that of all.
+func TestFleetKnowsASlowEngine(t *testing.T) {
+	var f Fleet
+	all := engines(3)
+	for i := range 400 {
+		now := float64(i)
+		x := f.Choose(now, Request{Prompt: 500}, all)
+		took := 0.006
+		if x.Way.Decode == all[0].Engine {
+			took *= 3
+		}
+		f.First(now+0.02, x)
+		f.Ended(now+0.02+99*took, x, 100)
+	}
+	if all[0].Engine.slow() < 1.05 {
+		t.Errorf("the slow engine is taken for %.2f times as slow as the others", all[0].Engine.slow())
+	}
+	x := f.Choose(400, Request{Prompt: 500}, all)
+	if x.Way.Decode == all[0].Engine {
+		t.Error("an idle fleet gives an answer to its slow engine")
+	}
+}
+
+// An engine of one role keeps it, and one that has most of a prompt in its cache gets it.
+func TestFleetKeepsRolesAndCaches(t *testing.T) {
+	var f Fleet
+	all := engines(3)
+	all[0].Decodes, all[1].Prefills = false, false
+	all[2].Cached = 7900
+	if x := f.Choose(0, Request{Prompt: 8000}, all); !x.Way.Whole() || x.Way.Decode != all[2].Engine {
+		t.Error("a turn of a chat leaves the engine that has its blocks")
+	}
+	for range 30 {
+		if x := f.Choose(1, Request{Prompt: 8000}, all[:2]); x.Way.Prefill != all[0].Engine || x.Way.Decode != all[1].Engine {
+			t.Fatal("an engine does what it may not")
+		}
+	}
+	if x := f.Choose(1, Request{Prompt: 10}, all[:1]); x != nil {
+		t.Error("an engine that only prefills answers")
+	}
+}
+
+// However a request ends, its engines have nothing left to do for it.
+func TestTripsLeaveNothing(t *testing.T) {
+	for name, end := range map[string]func(f *Fleet, x *Trip){
+		"at once":          func(*Fleet, *Trip) {},
+		"moving":           func(f *Fleet, x *Trip) { f.Prefilled(1, x) },
+		"answering":        func(f *Fleet, x *Trip) { f.Prefilled(1, x); f.First(2, x) },
+		"whole after all":  func(f *Fleet, x *Trip) { f.Whole(1, x, 5000) },
+		"whole, too late":  func(f *Fleet, x *Trip) { f.Prefilled(1, x); f.Whole(1.5, x, 5000); f.First(2, x) },
+		"said twice":       func(f *Fleet, x *Trip) { f.Prefilled(1, x); f.Prefilled(1, x); f.First(2, x); f.First(2, x) },
+		"ended before all": func(f *Fleet, x *Trip) { f.Ended(1, x, 0); f.First(2, x); f.Prefilled(2, x); f.Whole(2, x, 9) },
+	} {
+		var f Fleet
+		all := engines(2)
+		all[0].Decodes, all[1].Prefills = false, false // so it is split
+		x := f.Choose(0, Request{Prompt: 5000}, all)
+		end(&f, x)
+		f.Ended(3, x, 10)
+		f.Ended(4, x, 10)
+		for i, c := range all {
+			e := *c.Engine
+			if len(e.prompts) > 0 || e.pending != 0 || e.moving != 0 || e.answers != 0 || e.coming != 0 || e.context != 0 || e.running != 0 {
+				t.Errorf("%s: engine %d has %+v", name, i, e)
+			}
+		}
+	}
+}
+
+// An answer that comes whole does not show when its prompt was computed, so no other prompt waits for it for long.
+func TestQuietTripsAreComputedInTime(t *testing.T) {
+	var f Fleet
+	all := engines(1)
+	f.Choose(0, Request{Prompt: 5000, Quiet: true}, all)
+	f.Choose(5, Request{Prompt: 10}, all)
+	if e := all[0].Engine; e.answers != 1 || e.coming != 1 || len(e.prompts) != 1 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// The plan says what it is and why.
+func TestPlanTells(t *testing.T) {
+	var f Fleet
+	p, _ := f.Now()
+	if s := p.String(); s != "no plan yet: it needs a few requests" {
+		t.Error(s)
+	}
+	serve(&f, engines(2), 8, 100, 5000, 250)
+	p, _ = f.Now()
+	if s := p.String(); !strings.HasPrefix(s, "1 of 2 engines prefill now, prompts of 5000 new tokens or more, because 8") || !strings.HasSuffix(s, "if all serve whole") {
+		t.Error(s)
+	}
+	p.Prefill, p.Other = 0, 1
+	if s := p.String(); !strings.HasPrefix(s, "all 2 engines serve whole requests now, because") || !strings.HasSuffix(s, "if 1 prefill") {
+		t.Error(s)
+	}
+}
