@@ -180,7 +180,10 @@ type poolEntry struct {
 	// which is not ready has ended what it had.
 	AdminState router.AdminState `json:"admin_state"`
 	Drained    bool              `json:"drained,omitempty"`
-	Version    string            `json:"version,omitempty"`
+	// BothRoles says that the engine has no role: it is in the other pool as well. State and version are those of the
+	// engine, and so are the figures that it reports; the rest is of this role.
+	BothRoles bool   `json:"both_roles,omitempty"`
+	Version   string `json:"version,omitempty"`
 	// Connector is that of the engine, where its entry names one.
 	Connector string `json:"connector,omitempty"`
 	// Policy is the policy of the backend's pool. Weight is the backend's share beside the others there.
@@ -205,7 +208,7 @@ func (p *pages) poolEntryOf(snap *router.Snapshot, edits []members.Edit, m route
 	b := m.Backend
 	e := poolEntry{
 		URL: b.URL, State: b.State().String(), Version: b.Version(), Connector: m.Entry.Connector,
-		AdminState: m.Entry.State, Drained: b.Drained(), Handles: b.Handles(),
+		AdminState: m.Entry.State, BothRoles: b.Twin() != nil, Drained: b.Drained(), Handles: b.Handles(),
 		Policy: snap.Policy(b.Role), Weight: m.Entry.Weight, GPUs: m.Entry.GPUs, InFlight: b.InFlight(),
 	}
 	left, why, nth := b.Ejection()

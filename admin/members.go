@@ -88,7 +88,13 @@ func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
 	snap, edits := p.cfg.Router.Snapshot(), p.edits()
 	for _, role := range router.Roles() {
 		for _, m := range snap.Members(role) {
-			switch e := p.backendEntryOf(snap, edits, m); {
+			e := p.backendEntryOf(snap, edits, m)
+			if t := m.Twin(); t != nil && role == router.Prefill {
+				continue
+			} else if t != nil { // one line for both roles
+				e.Role, e.InFlight, e.Handles, e.Drained = router.Both.String(), e.InFlight+t.InFlight(), t.Handles(), e.Drained && t.Drained()
+			}
+			switch {
 			case m.URL == url:
 				o.Backend = &e
 			case router.PartOf(m.URL, url):
@@ -165,7 +171,7 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 	}
 	warning := ""
 	if e.Role != "" {
-		warning = "an engine serves the other role only if it runs with kv_role kv_both"
+		warning = "an engine serves another role than it was started for only if it runs with kv_role kv_both"
 	}
 	p.answer(w, http.StatusOK, url, warning)
 }

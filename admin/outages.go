@@ -24,6 +24,10 @@ func outageOf(b *backendEntry) (o outage, ok bool) {
 	case b.EjectedFor > 0:
 		o.is = "gets no requests for now, as it is ejected"
 	}
+	if b.BothRoles && b.EjectedFor == 0 { // what is true of an engine in both roles is told once
+		o.role = router.Both.String()
+		return o, o.is != "" && b.Role == router.Decode.String()
+	}
 	return o, o.is != ""
 }
 
@@ -37,6 +41,9 @@ func outages(all []backendEntry) (notices []notice) {
 	for i := range all {
 		b := &all[i]
 		pool[b.Role]++
+		if b.BothRoles && b.Role == router.Decode.String() {
+			pool[router.Both.String()]++
+		}
 		if o, ok := outageOf(b); ok {
 			if of[o] == nil {
 				order = append(order, o)
@@ -48,7 +55,7 @@ func outages(all []backendEntry) (notices []notice) {
 		first := of[o][0]
 		if len(of[o]) <= namedOf {
 			for _, b := range of[o] {
-				notices = append(notices, notice{o.kind, fmt.Sprintf("%s %s %s%s: %s", o.role, b.URL, o.is, since(b.Since), o.reason)})
+				notices = append(notices, notice{o.kind, fmt.Sprintf("%s %s %s%s: %s", strings.Replace(o.role, router.Both.String(), "engine", 1), b.URL, o.is, since(b.Since), o.reason)})
 			}
 			continue
 		}
@@ -63,7 +70,7 @@ func outages(all []backendEntry) (notices []notice) {
 		}
 		are := strings.NewReplacer("is down", "are down", "gets", "get", "it is", "they are").Replace(o.is)
 		notices = append(notices, notice{o.kind, fmt.Sprintf("%s: %d of %d %s%s: %s (%s and %d more)",
-			o.role, len(of[o]), pool[o.role], are, since(first.Since), o.reason, strings.Join(names, ", "), len(of[o])-len(names))})
+			strings.Replace(o.role, router.Both.String(), "engines without a role", 1), len(of[o]), pool[o.role], are, since(first.Since), o.reason, strings.Join(names, ", "), len(of[o])-len(names))})
 	}
 	return notices
 }

@@ -74,14 +74,21 @@ func printConfig(w io.Writer, c config.Config) error {
 }
 
 func printPools(w io.Writer, c config.Config) {
-	if len(c.Router.Prefill) == 0 {
-		fmt.Fprintln(w, "prefill: none, every request goes to the decode pool alone")
-	} else {
-		fmt.Fprintf(w, "prefill: %s (%s)\n", strings.Join(router.Texts(c.Router.Prefill), " "), c.Router.PrefillPolicy)
+	r := c.Router
+	if len(r.Engines) > 0 {
+		fmt.Fprintf(w, "engines: %s (%s to prefill, %s to decode)\n", strings.Join(router.Texts(r.Engines), " "), r.PrefillPolicy, r.ChosenDecodePolicy())
 	}
-	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(router.Texts(c.Router.Decode), " "), c.Router.ChosenDecodePolicy())
-	if len(c.Router.Encode) > 0 {
-		fmt.Fprintf(w, "encode: %s\n", strings.Join(router.Texts(c.Router.Encode), " "))
+	switch {
+	case len(r.Prefill) > 0:
+		fmt.Fprintf(w, "prefill: %s (%s)\n", strings.Join(router.Texts(r.Prefill), " "), r.PrefillPolicy)
+	case len(r.Engines) == 0:
+		fmt.Fprintln(w, "prefill: none, every request goes to the decode pool alone")
+	}
+	if len(r.Decode) > 0 {
+		fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(router.Texts(r.Decode), " "), r.ChosenDecodePolicy())
+	}
+	if len(r.Encode) > 0 {
+		fmt.Fprintf(w, "encode: %s\n", strings.Join(router.Texts(r.Encode), " "))
 	}
 }
 

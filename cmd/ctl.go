@@ -81,7 +81,7 @@ func newCtlAdd(flags *adminFlags) *cobra.Command {
 		Use: "add URL --role ROLE", Short: "Add a backend to a pool", Args: anyArgs,
 		Example: "  xpyd ctl add http://10.0.0.3:8200 --role decode --weight 2",
 	}
-	cmd.RunE = operate(flags, "URL --role prefill|decode|encode", 1, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+	cmd.RunE = operate(flags, "URL --role prefill|decode|both|encode", 1, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
 		to, err := f.change(cmd.Flags())
 		if err != nil {
 			return config.UsageError{Err: err}
@@ -107,7 +107,7 @@ type addFlags struct {
 }
 
 func (f *addFlags) add(s *pflag.FlagSet) {
-	s.StringVar(&f.role, "role", "", "`pool`: prefill, decode or encode")
+	s.StringVar(&f.role, "role", "", "`pool`: prefill, decode, both (an engine without a role) or encode")
 	s.Float64Var(&f.weight, "weight", 0, "`share` relative to the others of the pool (default 1, or gpus)")
 	s.Float64Var(&f.gpus, "gpus", 0, "its `number` of GPUs")
 	s.IntVar(&f.bootstrap, "bootstrap", 0, "`port` of its connector, if not the usual one (bootstrap=)")
@@ -118,8 +118,8 @@ func (f *addFlags) add(s *pflag.FlagSet) {
 // change is what the flags ask for. The admin port judges the values that it can be sent.
 func (f *addFlags) change(s *pflag.FlagSet) (to ctl.Change, err error) {
 	switch {
-	case !slices.Contains([]string{"prefill", "decode", "encode"}, f.role):
-		return to, fmt.Errorf("--role: %q must be prefill, decode or encode", f.role)
+	case !slices.Contains([]string{"prefill", "decode", "both", "encode"}, f.role):
+		return to, fmt.Errorf("--role: %q must be prefill, decode, both or encode", f.role)
 	case !finite(f.weight) || !finite(f.gpus): // JSON has no such numbers
 		return to, errors.New("--weight and --gpus must be numbers, such as 2 or 0.5")
 	}
@@ -268,10 +268,10 @@ func newCtlWeight(flags *adminFlags) *cobra.Command {
 
 func newCtlRole(flags *adminFlags) *cobra.Command {
 	var w waiting
-	cmd := &cobra.Command{Use: "role BACKEND ROLE", Short: "Move a backend that runs with kv_both to the other pool", Args: anyArgs}
-	cmd.RunE = operate(flags, "BACKEND prefill|decode", 2, 2, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
-		if !slices.Contains([]string{"prefill", "decode"}, args[1]) {
-			return config.UsageError{Err: fmt.Errorf("role: %q must be prefill or decode", args[1])}
+	cmd := &cobra.Command{Use: "role BACKEND ROLE", Short: "Give a backend that runs with kv_both one role, or both", Args: anyArgs}
+	cmd.RunE = operate(flags, "BACKEND prefill|decode|both", 2, 2, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+		if !slices.Contains([]string{"prefill", "decode", "both"}, args[1]) {
+			return config.UsageError{Err: fmt.Errorf("role: %q must be prefill, decode or both", args[1])}
 		}
 		urls, err := patchAll(ctx, c, out, args[:1], ctl.Change{Role: args[1]})
 		if err != nil {

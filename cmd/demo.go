@@ -28,11 +28,13 @@ const demoModel = "sim"
 func newDemoCmd() *cobra.Command {
 	var once bool
 	var listen string
+	var roleless int
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the proxy with two simulated prefill and two simulated decode engines in one process",
 		Long: `demo runs the proxy with two simulated prefill and two simulated decode engines in one process,
-and sends one completion through them. Then it keeps running, so that you can send requests of your own.`,
+and sends one completion through them. Then it keeps running, so that you can send requests of your own.
+With --engines N it has N engines without a role in their place.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if once && !cmd.Flags().Changed("listen") {
 				listen = "127.0.0.1:0"
@@ -40,16 +42,20 @@ and sends one completion through them. Then it keeps running, so that you can se
 			if _, _, err := net.SplitHostPort(listen); err != nil {
 				return config.UsageError{Err: fmt.Errorf("--listen: %q must be host:port; try 127.0.0.1:8080", listen)}
 			}
-			return demo(cmd.Context(), cmd.OutOrStdout(), listen, once)
+			if roleless < 0 || roleless > 16 {
+				return config.UsageError{Err: fmt.Errorf("--engines: %d must be from 1 to 16", roleless)}
+			}
+			return demo(cmd.Context(), cmd.OutOrStdout(), listen, roleless, once)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "stop after the first answer")
+	cmd.Flags().IntVar(&roleless, "engines", 0, "`number` of engines without a role, in place of those with one")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address of the proxy's data port; with --once the default is any free port")
 	return cmd
 }
 
-func demo(ctx context.Context, out io.Writer, listen string, once bool) (err error) {
-	engines, pools, err := startDemoEngines()
+func demo(ctx context.Context, out io.Writer, listen string, roleless int, once bool) (err error) {
+	engines, pools, err := startDemoEngines(roleless)
 	defer func() {
 		for _, e := range engines {
 			err = errors.Join(err, e.Close())
@@ -67,8 +73,7 @@ func demo(ctx context.Context, out io.Writer, listen string, once bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Shutdown()) }()
-	fmt.Fprintf(out, "engines   prefill %s\n          decode  %s\nproxy     http://%s   (status page: http://%s/, metrics: http://%s/metrics)\n\n",
-		strings.Join(router.Texts(pools.Prefill), " "), strings.Join(router.Texts(pools.Decode), " "), p.Addr, p.AdminAddr, p.AdminAddr)
+	printDemo(out, pools, p)
 	if err := demoRequest(ctx, out, "http://"+p.Addr); err != nil {
 		return err
 	}
@@ -85,27 +90,37 @@ func demo(ctx context.Context, out io.Writer, listen string, once bool) (err err
 	}
 }
 
-// startDemoEngines returns the engines that it has started, even if it fails.
-func startDemoEngines() ([]*sim.Engine, router.Config, error) {
-	pools := router.DefaultConfig()
-	var engines []*sim.Engine
-	for i := range 4 {
-		o := sim.Options{Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: demoModel}
-		if i >= 2 {
-			o.Name, o.Role = fmt.Sprintf("decode-%d", i-2), sim.RoleDecode
-		}
-		e, err := sim.Start(o)
-		if err != nil {
-			return engines, pools, fmt.Errorf("start %s: %w", o.Name, err)
-		}
-		engines = append(engines, e)
-		if i < 2 {
-			pools.Prefill = append(pools.Prefill, router.MustEntries(e.URL())...)
-		} else {
-			pools.Decode = append(pools.Decode, router.MustEntries(e.URL())...)
+func printDemo(out io.Writer, pools router.Config, p *daemon.Proxy) {
+	if len(pools.Engines) > 0 {
+		fmt.Fprintf(out, "engines   %s\n", strings.Join(router.Texts(pools.Engines), " "))
+	} else {
+		fmt.Fprintf(out, "engines   prefill %s\n          decode  %s\n", strings.Join(router.Texts(pools.Prefill), " "), strings.Join(router.Texts(pools.Decode), " "))
+	}
+	fmt.Fprintf(out, "proxy     http://%s   (status page: http://%s/, metrics: http://%s/metrics)\n\n", p.Addr, p.AdminAddr, p.AdminAddr)
+}
+
+// startDemoEngines returns the engines that it has started, even if it fails: so many without a role, or, with 0, two of
+// each role.
+func startDemoEngines(roleless int) (engines []*sim.Engine, pools router.Config, err error) {
+	pools = router.DefaultConfig()
+	start := func(n int, name string, role sim.Role, pool *[]router.Entry) {
+		for i := 0; i < n && err == nil; i++ {
+			var e *sim.Engine
+			if e, err = sim.Start(sim.Options{Name: fmt.Sprintf("%s-%d", name, i), Role: role, Model: demoModel}); err != nil {
+				err = fmt.Errorf("start %s-%d: %w", name, i, err)
+				return
+			}
+			engines = append(engines, e)
+			*pool = append(*pool, router.MustEntries(e.URL())...)
 		}
 	}
-	return engines, pools, nil
+	if roleless > 0 {
+		start(roleless, "engine", sim.RoleDecode, &pools.Engines) // the parameters of a request say which leg it runs
+		return engines, pools, err
+	}
+	start(2, "prefill", sim.RolePrefill, &pools.Prefill)
+	start(2, "decode", sim.RoleDecode, &pools.Decode)
+	return engines, pools, err
 }
 
 // demoRequest streams one chat completion and prints its text as it comes.
@@ -198,6 +213,10 @@ func (l *lastLine) explain(ctx context.Context, out io.Writer) error {
 	}
 	if err := json.Unmarshal(line, &f); err != nil {
 		return fmt.Errorf("read the log line: %w", err)
+	}
+	if f.Prefill == "" {
+		fmt.Fprintf(out, "\nleg       whole on %s\n", f.Decode)
+		return nil
 	}
 	fmt.Fprintf(out, "\nlegs      1 prefill on %s (one token, KV blocks pinned)\n          2 decode  on %s (pulls the blocks, streams)\n"+
 		"id        %s on both legs\nphases    prefill %.1f ms, handoff %.2f ms, first token after %.1f ms, all %d events after %.1f ms (path %s)\n",

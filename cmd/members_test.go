@@ -501,7 +501,7 @@ func TestStatusAndHealthcheck(t *testing.T) {
 	if _, err := p.ctl("healthcheck"); err == nil || !strings.Contains(err.Error(), "is xpyd running there") {
 		t.Errorf("healthcheck of nothing says %v", err)
 	}
-	for _, args := range [][]string{{"status", "--admin", "ftp://x"}, {"ctl", "drain"}, {"ctl", "role", "x:1", "both"}, {"ctl", "nothing"}, {"ctl", "weight", "x:1", "heavy"}, {"ctl", "add", "http://x:1"}} {
+	for _, args := range [][]string{{"status", "--admin", "ftp://x"}, {"ctl", "drain"}, {"ctl", "role", "x:1", "any"}, {"ctl", "nothing"}, {"ctl", "weight", "x:1", "heavy"}, {"ctl", "add", "http://x:1"}} {
 		root := newRootCmd()
 		root.SetArgs(args)
 		var usage config.UsageError

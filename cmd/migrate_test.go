@@ -44,7 +44,7 @@ func TestMigratePrintsWhatServeReads(t *testing.T) {
 // Without engines xpyd cannot start, but what is there is printed, and so are warnings.
 func TestMigrateSaysWhatIsMissing(t *testing.T) {
 	out, _, err := runRoot(t, "migrate", "vllm-router", "--service-discovery", "--selector", "app=vllm")
-	checkUsage(t, err, "config: decode: needs at least one backend; try --decode http://127.0.0.1:8200 (flag --decode, XPYD_DECODE)")
+	checkUsage(t, err, "config: decode: needs at least one backend; try --decode http://127.0.0.1:8200, or --engine for one without a role (flag --decode, XPYD_DECODE)")
 	if !strings.Contains(out, "#   --selector: xpyd does not ask Kubernetes") {
 		t.Errorf("got\n%s", out)
 	}

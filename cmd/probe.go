@@ -108,15 +108,21 @@ func (p *engineProber) run(ctx context.Context) {
 		p.target(e, entry)
 		p.decodes = append(p.decodes, e)
 	}
+	for _, entry := range p.found(ctx, "both", p.cfg.Router.Engines) {
+		e := p.ask(ctx, "both", entry)
+		p.askPeer(ctx, e, entry)
+		p.target(e, entry)
+		prefills, p.decodes = append(prefills, e), append(p.decodes, e)
+	}
 	p.compareModels()
 	noteUnproven(p)
-	p.encoders(ctx, slices.Concat(prefills, p.decodes))
+	p.encoders(ctx, slices.Clone(p.engines))
 	p.compareFlags(ctx)
 	p.compareRanks(ctx, prefills)
-	p.compareRanks(ctx, p.decodes)
+	p.compareRanks(ctx, slices.DeleteFunc(slices.Clone(p.decodes), func(e *engine) bool { return slices.Contains(prefills, e) }))
 	for _, prefill := range prefills {
 		for _, decode := range p.decodes {
-			if prefill.health == "ok" && decode.health == "ok" && prefill.connects(decode) {
+			if prefill.health == "ok" && decode.health == "ok" && prefill.connects(decode) && baseOf(prefill.url) != baseOf(decode.url) {
 				p.pair(ctx, prefill, decode)
 			}
 		}

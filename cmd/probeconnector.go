@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"xpyd/kvparams"
+	"xpyd/router"
 )
 
 // connects reports that the two engines are to hand blocks over.
@@ -23,6 +24,7 @@ func (p *engineProber) askConnector(ctx context.Context, e *engine) {
 	}
 	type transfer struct {
 		Connector string `json:"kv_connector"`
+		Role      string `json:"kv_role"`
 	}
 	var info struct {
 		Config *struct {
@@ -37,22 +39,28 @@ func (p *engineProber) askConnector(ctx context.Context, e *engine) {
 	if json.Unmarshal(body, &info) != nil || info.Config == nil {
 		return
 	}
-	role := kvparams.Prefills
-	if e.role == "decode" {
-		role = kvparams.Decodes
+	start := e.dialect.EngineConfig(kvparams.Prefills)
+	switch e.role {
+	case "decode":
+		start = e.dialect.EngineConfig(kvparams.Decodes)
+	case "both":
+		start = kvparams.EitherConfig(e.dialect)
 	}
 	has := info.Config.Transfer
 	if has == nil {
-		if len(p.cfg.Router.Prefill) > 0 {
-			p.fault("%s says that it has no connector; start it with %s", e, e.dialect.EngineConfig(role))
+		if len(p.cfg.Router.Pooled(router.Prefill)) > 0 {
+			p.fault("%s says that it has no connector; start it with %s", e, start)
 		}
 		return
 	}
 	for _, t := range append(has.Extra.Connectors, has.transfer) {
 		if t.Connector == want || kvparams.Canonical(t.Connector) == e.dialect.Name() {
+			if e.role == "both" && t.Role != "" && t.Role != "kv_both" {
+				p.fault("%s says that its kv_role is %s; name it in prefill or decode, or start it with %s", e, t.Role, start)
+			}
 			return
 		}
 	}
 	p.fault("%s says that it has %s, and it is configured with connector %s, which is %s; put its own connector after its URL (connector=NAME), or start it with %s",
-		e, has.Connector, e.dialect.Name(), want, e.dialect.EngineConfig(role))
+		e, has.Connector, e.dialect.Name(), want, start)
 }

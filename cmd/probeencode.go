@@ -33,7 +33,7 @@ func (p *engineProber) encoders(ctx context.Context, others []*engine) {
 				asked[o] = true
 				p.askEncodes(ctx, o)
 			}
-			if o.role == "prefill" && o.version != e.version && o.version != "" && e.version != "" {
+			if (o.role == "prefill" || o.role == "both") && o.version != e.version && o.version != "" && e.version != "" {
 				p.note("%s is vLLM %s and %s is %s; encodings are found by a hash, which two versions may make differently", e, e.version, o, o.version)
 			}
 		}
@@ -112,7 +112,7 @@ func (p *engineProber) askEncodes(ctx context.Context, e *engine) {
 	switch {
 	case e.role == "encode":
 		want = []string{"ec_producer", "ec_both"}
-	case e.role == "prefill" || len(p.cfg.Router.Prefill) == 0:
+	case e.role == "prefill" || e.role == "both" || len(p.cfg.Router.Prefill) == 0:
 		want = []string{"ec_consumer", "ec_both"}
 	default:
 		return

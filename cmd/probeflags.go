@@ -21,11 +21,11 @@ func (p *engineProber) compareFlags(ctx context.Context) {
 		}
 		why, known := p.refusesTools(ctx, e)
 		if known && why == "" {
-			accepts, decodes = true, decodes || e.role == "decode"
+			accepts, decodes = true, decodes || e.role != "prefill"
 		} else if known {
 			refused[e] = why
 		}
-		if e.role == "decode" && (roomiest == nil || e.room > roomiest.room) {
+		if e.role != "prefill" && (roomiest == nil || e.room > roomiest.room) {
 			roomiest = e
 		}
 	}
@@ -35,7 +35,7 @@ func (p *engineProber) compareFlags(ctx context.Context) {
 		case why == "" || !accepts:
 		case e.role == "prefill" && decodes:
 			p.note("%s refuses tools, so requests with tools get no prefill there; start it with the flags of the decode engines: %q", e, why)
-		case e.role == "decode":
+		case e.role != "prefill":
 			p.fault("%s refuses tools, which other engines take; start it with their flags: %q", e, why)
 		}
 		if e.role == "prefill" && roomiest != nil && e.room > 0 && e.room < roomiest.room {

@@ -59,7 +59,7 @@ func (e *engine) agrees(o *engine) bool {
 func (p *engineProber) somePairAgrees() bool {
 	for _, d := range p.decodes {
 		if slices.ContainsFunc(p.engines, func(e *engine) bool {
-			return e.role == "prefill" && e.health == "ok" && d.health == "ok" && e.connects(d) && e.agrees(d)
+			return (e.role == "prefill" || e.role == "both" && e != d) && e.health == "ok" && d.health == "ok" && e.connects(d) && e.agrees(d)
 		}) {
 			return true
 		}

@@ -29,7 +29,7 @@ func TestRanksThatCannotBeAdded(t *testing.T) {
 	}
 	p := serveProcess(t, urls(p1), urls(d1))
 	refusals(p, d1.URL()+"@0", "decode", d1.URL()+" are the same engine, once with a rank and once without; give all of its ranks, or none")
-	refusals(p, d1.URL()+"@0", "prefill", "is in both pools; keep it in one (in decode if it works alone), because an engine cannot pull KV blocks from itself")
+	refusals(p, d1.URL()+"@0", "prefill", "is in both pools; keep it in one, or name it once as an engine without a role")
 	refusals(p, d1.URL()+"@3..1", "decode", "the lower first")
 	status, text := p.send("POST", "/backends", `{"url":"http://127.0.0.1:9@0..7","role":"decode"}`)
 	if status != 400 || !strings.Contains(text, "is 8 backends; add each rank by itself, as http://127.0.0.1:9@0, or all of them with xpyd ctl add") {

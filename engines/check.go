@@ -77,7 +77,9 @@ func (c *checker) watch(b *router.Backend, e *engine) {
 			return
 		}
 		told, ejected = c.tellDrained(b, e, told), c.tellReturned(b, ejected)
-		c.s.cfg.Guard(func() { c.probe(b) })
+		if leadOf(b) == b { // its twin's checks do for both
+			c.s.cfg.Guard(func() { c.probe(b) })
+		}
 		e.Expire(time.Now())
 		h := c.s.cfg.Router.Snapshot().Health()
 		wait := h.Interval
@@ -131,17 +133,35 @@ func (c *checker) tellReturned(b *router.Backend, was bool) (ejected bool) {
 	return ejected
 }
 
+// leadOf is the backend whose checks and polls do for b, of whose engine there may be one in each role.
+func leadOf(b *router.Backend) *router.Backend {
+	if t := b.Twin(); t != nil && b.Role == router.Prefill {
+		return t
+	}
+	return b
+}
+
+// rolesOf are b and its twin, if it has one: what a check or a poll of b finds is true of both.
+func rolesOf(b *router.Backend) []*router.Backend {
+	if t := b.Twin(); t != nil {
+		return []*router.Backend{b, t}
+	}
+	return []*router.Backend{b}
+}
+
 // Suspect makes xpyd check a backend soon, because a leg on it has just failed.
 func (s *Set) Suspect(b *router.Backend) {
-	if e := s.get(b); e != nil {
+	if e := s.get(leadOf(b)); e != nil {
 		signal(e.failed)
 	}
 }
 
 // checkNow makes xpyd check a backend at once.
 func (s *Set) checkNow(b *router.Backend) {
-	if e := s.get(b); e != nil {
-		signal(e.wake)
+	for _, x := range rolesOf(b) { // the one to be checked, the other to be looked at
+		if e := s.get(x); e != nil {
+			signal(e.wake)
+		}
 	}
 }
 
@@ -172,15 +192,17 @@ func (c *checker) probe(b *router.Backend) {
 	}
 	if ok {
 		c.learnVersion(b, auth)
-		c.learnPeer(b)
-	}
-	if !ok {
-		c.s.Journal.Failed(b, why)
 	}
 	seen := b.State() != router.Unknown
 	b.SetHung(err != nil && !brokenOff(err))
-	if e := c.s.get(b); ok && e != nil {
-		e.vitality.lives()
+	for _, x := range rolesOf(b) {
+		if e := c.s.get(x); ok && e != nil {
+			c.learnPeer(x)
+			e.vitality.lives()
+		}
+		if !ok {
+			c.s.Journal.Failed(x, why)
+		}
 	}
 	if b.Observe(ok) {
 		c.tell(b, why, seen)
@@ -195,18 +217,23 @@ func brokenOff(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// tell reports a change of a backend's state. seen is true if the backend had a state before.
+// tell reports a change of a backend's state, and of its twin's. seen is true if the backend had a state before.
 func (c *checker) tell(b *router.Backend, why string, seen bool) {
-	c.s.Journal.Turned(b)
 	line, event := c.s.cfg.Log.Info(), journal.About(b, journal.Up, "backend state")
 	if b.State() == router.Down {
 		line, event.Kind, event.Reason = c.s.cfg.Log.Warn(), journal.Down, why
 	}
-	if b.State() == router.Up {
-		if r := c.s.get(b); r != nil {
-			r.refusals.forget()
+	for _, x := range rolesOf(b) {
+		c.s.Journal.Turned(x)
+		if x != b {
+			event.Role = router.Both.String()
 		}
-		c.s.warm.cold(b, seen)
+		if b.State() == router.Up {
+			if r := c.s.get(x); r != nil {
+				r.refusals.forget()
+			}
+			c.s.warm.cold(x, seen)
+		}
 	}
 	c.s.Journal.Tell(line.Str("state", b.State().String()).Str("version", b.Version()), event)
 }
@@ -219,11 +246,8 @@ func (c *checker) servesModels(b *router.Backend, auth string) (why string) {
 	if err != nil {
 		return "/v1/models: " + journal.Words(err)
 	}
-	e := c.s.get(b)
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		if e != nil {
-			e.models.Store(nil) // what it listed to everybody now needs a key
-		}
+		listed(c.s, b, nil) // what it listed to everybody now needs a key
 		return ""
 	}
 	var list modelList
@@ -234,13 +258,20 @@ func (c *checker) servesModels(b *router.Backend, auth string) (why string) {
 		return "/v1/models lists no model"
 	}
 	list.at = time.Now()
-	if e != nil {
-		e.models.Store(&list)
-	}
+	listed(c.s, b, &list)
 	b.SetLongest(list.longest())
 	b.SetModels(list.ids())
 	c.s.compareModels()
 	return ""
+}
+
+// listed keeps the list of b's engine, or nil if it is not known.
+func listed(s *Set, b *router.Backend, list *modelList) {
+	for _, x := range rolesOf(b) {
+		if e := s.get(x); e != nil {
+			e.models.Store(list)
+		}
+	}
 }
 
 // modelsEvery is the greatest age of the list of an engine that is up, as adapters come and go.
@@ -325,6 +356,8 @@ func (c *checker) fetch(ctx context.Context, url, auth string, most int64) (stat
 // CheckNow runs one active check of each backend.
 func (s *Set) CheckNow() {
 	for b := range s.all() {
-		s.checks.probe(b)
+		if leadOf(b) == b {
+			s.checks.probe(b)
+		}
 	}
 }

@@ -121,11 +121,11 @@ func (p *Poller) round(n int64, now time.Time) time.Duration {
 	return max(wait, pollTick)
 }
 
-// enabled lists the backends whose engines are asked for more than their health.
+// enabled lists the backends whose engines are asked for more than their health, one of each engine.
 func enabled(snap *router.Snapshot) (all []*router.Backend) {
 	for _, role := range router.Roles() {
 		for _, m := range snap.Members(role) {
-			if m.Entry.State != router.Disabled {
+			if m.Entry.State != router.Disabled && leadOf(m.Backend) == m.Backend {
 				all = append(all, m.Backend)
 			}
 		}
@@ -319,7 +319,7 @@ func (p *Poller) Unknown(b *router.Backend, state *router.EngineState) string {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch t := p.targets[b]; {
+	switch t := p.targets[leadOf(b)]; {
 	case t == nil:
 		return pollNotYet
 	case t.why == "" && state == nil: // the next reading takes long

@@ -34,18 +34,24 @@ func (s *Set) Seen(b *router.Backend, id []byte) {
 		if b.Engine() == nil { // otherwise its metrics tell
 			s.Journal.Tell(s.cfg.Log.Info(), journal.About(b, journal.Restarted, "prefill engine has restarted"))
 		}
-		s.startsAnew(b, e)
+		s.startsAnew(b)
 	}
 }
 
 // startsAnew forgets how b's engine failed before it was started again, and has its version read again.
-func (s *Set) startsAnew(b *router.Backend, e *engine) {
-	e.refusals.forget()
-	e.used.Store(nil)
-	s.media.forget(b)
+func (s *Set) startsAnew(b *router.Backend) {
 	b.Reset()
-	s.warm.cold(b, true)
-	e.outdated.Store(true)
+	for _, x := range rolesOf(b) {
+		e := s.get(x)
+		if e == nil {
+			continue
+		}
+		e.refusals.forget()
+		e.used.Store(nil)
+		s.media.forget(x)
+		s.warm.cold(x, true)
+		e.outdated.Store(true)
+	}
 	s.checkNow(b)
 }
 
@@ -62,7 +68,7 @@ func (s *Set) restarted(b *router.Backend) {
 		s.checkNow(b)
 		return
 	}
-	s.startsAnew(b, e)
+	s.startsAnew(b)
 }
 
 // withoutRank cuts _dp<rank> off. A vLLM with several data parallel ranks answers with the id of

@@ -351,6 +351,11 @@ func (s *Set) follow(c router.Change) {
 	for _, b := range c.Left {
 		s.remove(b)
 	}
+	for _, b := range c.Joined {
+		if t := s.get(b.Twin()); t != nil && t.models.Load() != nil { // what was asked of the engine in its other role
+			listed(s, b, t.models.Load())
+		}
+	}
 	for _, b := range slices.Concat(c.Joined, c.Resumed) {
 		s.warm.cold(b, true)
 	}

@@ -110,7 +110,7 @@ func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*r
 			return u.decode(ctx)
 		}
 		err = fmt.Errorf("prefill on %s: %w", u.pair.Prefill.URL, err)
-	case snap.Splits() && snap.Pooled(router.Prefill), d.Bound.Load():
+	case snap.Splits() && snap.Pooled(router.Prefill) && d.Twin() == nil, d.Bound.Load():
 		err = errStrangers
 	}
 	if err != nil && (!s.StandsIn() || d.Bound.Load()) {

@@ -105,6 +105,33 @@ func ServesAlone(d Dialect, version string) bool {
 	return d.DecodeOnlySafe() || ok && Since(version, m.AloneSince())
 }
 
+// Roleless is a Dialect that binds no engine to a role: the parameters of each request say which leg the engine runs.
+type Roleless interface {
+	Dialect
+	EitherRole() bool
+}
+
+// EitherRole reports whether d is such a dialect. Of the others, no engine has been seen to run both legs.
+func EitherRole(d Dialect) bool {
+	r, ok := d.(Roleless)
+	return ok && r.EitherRole()
+}
+
+// EitherConfig is EngineConfig for an engine that may have either role.
+func EitherConfig(d Dialect) string {
+	return strings.Replace(d.EngineConfig(Prefills), "kv_producer", "kv_both", 1)
+}
+
+// EitherRoles lists the names of those dialects.
+func EitherRoles() (names []string) {
+	for _, d := range dialects() {
+		if EitherRole(d) {
+			names = append(names, d.Name())
+		}
+	}
+	return names
+}
+
 // Peer tells a decode engine how to find a prefill engine.
 type Peer struct {
 	Host     string // host of the bootstrap server, with brackets around an IPv6 address

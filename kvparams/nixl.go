@@ -14,6 +14,7 @@ func (nixl) Name() string         { return "nixl" }
 func (nixl) Concurrent() bool     { return false }
 func (nixl) HandleInAnswer() bool { return true }
 func (nixl) DecodeOnlySafe() bool { return true }
+func (nixl) EitherRole() bool     { return true }
 func (nixl) Reclaim() Reclaim     { return ReclaimReject }
 
 func (nixl) EngineConfig(role Role) string { return engineConfig("NixlConnector", role) }

@@ -11,6 +11,7 @@ type offloadingP2P struct{ noHandle }
 func (offloadingP2P) Name() string         { return "offloading-p2p" }
 func (offloadingP2P) Concurrent() bool     { return true }
 func (offloadingP2P) DecodeOnlySafe() bool { return true }
+func (offloadingP2P) EitherRole() bool     { return true }
 
 // Reclaim is the end of the tier's unbound_store_timeout_s, 60 s. P does not learn of a request that D
 // rejects. A decode of one token would wait half a minute for KV blocks that another D has already

@@ -20,6 +20,9 @@ func (nixlPush) Reclaim() Reclaim { return ReclaimDrain }
 // could still write. Its watchdog (push_registration_timeout) only logs (seen with vLLM 0.32.0).
 func (nixlPush) WaitsForTheDead() bool { return true }
 
+// EitherRole is false, because nobody has run a vLLM that both pushes and is pushed to.
+func (nixlPush) EitherRole() bool { return false }
+
 func (nixlPush) EngineConfig(role Role) string { return engineConfig("NixlPushConnector", role) }
 
 func (d nixlPush) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {

@@ -25,6 +25,7 @@ func (s shared) Name() string       { return s.name }
 func (s shared) DiesOfACut() bool   { return s.fragile }
 func (shared) Concurrent() bool     { return false }
 func (shared) DecodeOnlySafe() bool { return true }
+func (shared) EitherRole() bool     { return true }
 func (shared) Reclaim() Reclaim     { return ReclaimNone }
 
 // EngineConfig is the same for both roles, because each engine stores what it computes.

@@ -31,12 +31,16 @@ func backendLoads(rt *router.Router) []metrics.BackendLoad {
 
 // engineLoad adds to a backend's gauges what its engine reported.
 func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
-	l.Elsewhere, l.EngineAge = b.External(), -1
-	if age, ok := b.EngineAge(); ok {
-		l.EngineAge = age
-	}
+	l.EngineAge = -1
 	if c := b.CacheEstimate(); c.Queries > 0 {
 		l.EstimatedQueries, l.EstimatedHits = c.Queries, c.Hits
+	}
+	if b.Role == router.Prefill && b.Twin() != nil {
+		return l // the decode backend of the engine has its figures, so that sums count them once
+	}
+	l.Elsewhere = b.External()
+	if age, ok := b.EngineAge(); ok {
+		l.EngineAge = age
 	}
 	if e := b.Engine(); e != nil {
 		l.Engine = &metrics.EngineLoad{

@@ -56,6 +56,10 @@ func (c *completion) choosePath() {
 		c.path, c.reason = pathDecodeOnly, fault.Bypassed(kvparams.ReasonInvalidFields)
 		return
 	}
+	if c.snap.Splits() && c.snap.Lone(d, router.Want{Role: router.Prefill, Model: c.req.Model(), Like: d}) {
+		c.path, c.reason = pathDecodeOnly, fault.ReasonNoOther
+		return
+	}
 	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream(), AtOnce: c.dialect().Concurrent()}
 	var p *router.Backend
 	if c.snap.Prices() && !prompt.AtOnce {

@@ -136,11 +136,11 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	return r
 }
 
-// up is how many backends answered their last check.
+// up is how many engines answered their last check.
 func up(s *router.Snapshot) (n int) {
 	for _, role := range router.Roles() {
 		for _, m := range s.Members(role) {
-			if m.State() == router.Up {
+			if m.State() == router.Up && (m.Twin() == nil || role == router.Decode) {
 				n++
 			}
 		}

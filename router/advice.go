@@ -192,7 +192,11 @@ func (s *Snapshot) Advice() Advice {
 	a.Answers = r.answers(sum)
 	a.Reuse, a.Mismatch = s.reuse(sum), s.Mismatch()
 	a.Prefill.GPUs, a.Decode.GPUs = countGPUs(s.prefill.gpus, s.decode.gpus)
-	a.balance()
+	if n := len(twinsOf(s)); n > 0 {
+		a.share(n)
+	} else {
+		a.balance()
+	}
 	return a
 }
 
@@ -209,6 +213,20 @@ func (r *Router) answers(sum bucket) Answers {
 		a.First = r.prices.Cost(price.Transfer, float64(sum.prefillTokens)/float64(sum.prefills))
 	}
 	return a
+}
+
+// share says what engines without a role have to do. No engine need change its role for another split.
+func (a *Advice) share(engines int) {
+	if a.Prefill.Load < 0 && a.Decode.Load < 0 {
+		a.Arithmetic = "not known yet: it needs requests that were prefilled, or the engines' metrics (routing.poll)"
+		return
+	}
+	p, d := max(a.Prefill.Load, 0)*float64(a.Prefill.Backends), max(a.Decode.Load, 0)*float64(a.Decode.Backends)
+	a.Arithmetic = fmt.Sprintf("%d engines have no role, so each request goes where it costs least and no split is to be found; "+
+		"prompts computed apart are the work of %.2f engines (%s of %s), the answers, and prompts computed beside them, that of %.2f "+
+		"(the highest of %s of the KV cache used, requests that waited at %s of the polls, and the time of prompts computed there, %s)",
+		engines, p, showSeconds(a.Prefill.BusySeconds), showSeconds(a.WindowSeconds), d,
+		showShare(a.Decode.KVUsage), showShare(a.Decode.Waiting), showSeconds(a.Decode.BusySeconds))
 }
 
 // countGPUs adds up the GPUs of both pools; 0 and 0 where none are told.

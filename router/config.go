@@ -12,7 +12,7 @@ type Config struct {
 	// Encode are the engines that encode images and audio before the prefill. It may be empty.
 	Encode []Entry `mapstructure:"encode"`
 	// Engines are those that may have either role, Prefill or Decode, of each request, or serve it whole.
-	Engines []Entry `mapstructure:"-"`
+	Engines []Entry `mapstructure:"engines"`
 	// PrefillPolicy and DecodePolicy are names from Policies. ChosenDecodePolicy says what an empty
 	// DecodePolicy means.
 	PrefillPolicy string `mapstructure:"prefill_policy"`

@@ -37,7 +37,7 @@ func (e Edit) settings() Edit {
 
 // roleOf returns the role with that name.
 func roleOf(name string) (role router.Role, ok bool) {
-	for _, role := range router.Roles() {
+	for _, role := range router.EntryRoles() {
 		if role.String() == name {
 			return role, true
 		}
@@ -131,7 +131,7 @@ func (e Edit) on(p router.Entry) router.Entry {
 // check says what is wrong with an edit, whatever the pools are.
 func (e Edit) check() error {
 	if _, ok := roleOf(e.Role); e.Role != "" && !ok {
-		return wrong("role: %q must be prefill, decode or encode", e.Role)
+		return wrong("role: %q must be prefill, decode, both or encode", e.Role)
 	}
 	if e.State != "" && !slices.Contains(router.AdminStates(), e.State) {
 		return wrong("state: %q must be ready, drain or disabled", e.State)

@@ -47,7 +47,7 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 		}
 	}
 	p := apply(base, edits, nil)
-	if len(p.now.Decode) == 0 && len(base.Decode) > 0 {
+	if !decodes(p.now) && decodes(base) {
 		return nil, conflict("state_file: %q leaves no decode backend; move it away to start without run-time changes", file)
 	}
 	if err := s.fitting(p); err != nil {
@@ -108,7 +108,7 @@ func (s *Set) Rebase(base router.Config, put func(router.Config) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := apply(base, s.edits, s.ranks)
-	if len(next.now.Decode) == 0 && len(base.Decode) > 0 {
+	if !decodes(next.now) && decodes(base) {
 		return conflict("the run-time changes leave no decode backend of the new configuration; undo them first")
 	}
 	if err := s.fitting(next); err != nil {
@@ -175,7 +175,7 @@ func (s *Set) Add(e Edit) (string, error) {
 		return "", wrong("url: %q is %d backends; add each rank by itself, as %s, or all of them with xpyd ctl add", e.URL, len(ranks), full)
 	}
 	if e.Role == "" {
-		return "", wrong("role: is missing; give prefill, decode or encode")
+		return "", wrong("role: is missing; give prefill, decode, both or encode")
 	}
 	if err := e.check(); err != nil {
 		return "", err
@@ -183,7 +183,7 @@ func (s *Set) Add(e Edit) (string, error) {
 	e.URL, e.Added = full, true
 	return full, s.change(journal.Add, "backend added", e, func(all []router.Entry) ([]Edit, error) {
 		if i := find(all, e.URL); i >= 0 {
-			return nil, conflict("%s is in the %s pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", e.URL, all[i].Role)
+			return nil, conflict("%s is in %s already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", e.URL, poolOf(all[i].Role))
 		}
 		engine, rank := router.SplitRank(e.URL)
 		for _, p := range all {
@@ -192,7 +192,7 @@ func (s *Set) Add(e Edit) (string, error) {
 			case is == router.AutoRank:
 				return nil, conflict("%s is in the pools already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", p.URL)
 			case rank == router.AutoRank:
-				return nil, conflict("%s is in the %s pool already; remove it before %s is added", p.URL, p.Role, e.URL)
+				return nil, conflict("%s is in %s already; remove it before %s is added", p.URL, poolOf(p.Role), e.URL)
 			}
 		}
 		return append(s.without(e.URL), e.signed()), nil
@@ -300,7 +300,7 @@ func (s *Set) change(kind journal.Kind, what string, e Edit, edit func(all []rou
 		return err
 	}
 	next := apply(s.base, edits, s.ranks)
-	if len(next.now.Decode) == 0 {
+	if !decodes(next.now) {
 		return conflict("%s is the last decode backend; add another one first", e.URL)
 	}
 	if err := s.fitting(next); err != nil {
@@ -354,6 +354,17 @@ func (s *Set) resolve(id string) (string, error) {
 	}
 	return "", conflict("%s may be %s; give the URL", id, strings.Join(found, " or "))
 }
+
+// poolOf names the pool of a role for a message.
+func poolOf(role router.Role) string {
+	if role == router.Both {
+		return "both pools"
+	}
+	return "the " + role.String() + " pool"
+}
+
+// decodes reports whether some engine may decode.
+func decodes(cfg router.Config) bool { return len(cfg.Pooled(router.Decode)) > 0 }
 
 // named reports whether id is the host and port of the URL.
 func named(url, id string) bool {

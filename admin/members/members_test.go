@@ -104,6 +104,26 @@ func TestChangesAndTheConfiguration(t *testing.T) {
 	}
 }
 
+// An engine gets and loses the other role at run time. It may be the last one that decodes.
+func TestAnEngineWithoutARole(t *testing.T) {
+	r := newRig(t, pools("http://a:1", "http://b:1"), "")
+	r.must(r.Change("b:1", Edit{Role: "both"}))
+	r.must(r.Add(Edit{URL: "http://c:1", Role: "both", Weight: 2}))
+	r.expect("http://a:1", "")
+	if got := strings.Join(router.Texts(r.Config().Engines), ", "); got != "http://b:1, http://c:1 weight=2" {
+		t.Errorf("engines %s", got)
+	}
+	r.must(r.Remove("c:1", ""))
+	if _, err := r.Change("b:1", Edit{Role: "prefill"}); err == nil || !strings.Contains(err.Error(), "is the last decode backend") {
+		t.Errorf("got %v", err)
+	}
+	r.must(r.Change("b:1", Edit{Role: "decode"}))
+	r.expect("http://a:1", "http://b:1")
+	if edits, _ := r.Edits(); len(edits) != 0 {
+		t.Errorf("edits are left: %v", edits)
+	}
+}
+
 func TestReloadKeepsWhatStillApplies(t *testing.T) {
 	r := newRig(t, pools("http://a:1 http://b:1", "http://c:1 http://d:1"), "")
 	r.must(r.Change("a:1", Edit{State: router.Drain}))
@@ -151,13 +171,13 @@ func TestWrongChanges(t *testing.T) {
 		{func() (string, error) { return r.Change("x:80", Edit{Weight: 2}) }, Conflict, "x:80 may be http://x:80 or https://x:80; give the URL"},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{}) }, Wrong, "nothing to change"},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{State: "off"}) }, Wrong, `state: "off" must be ready, drain or disabled`},
-		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Role: "both"}) }, Wrong, `role: "both" must be prefill, decode or encode`},
+		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Role: "any"}) }, Wrong, `role: "any" must be prefill, decode, both or encode`},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Weight: -1}) }, Wrong, "weight: -1 must be from 0.01 to 100"},
 		{func() (string, error) { return r.Remove("10.0.0.2:8200", "") }, Conflict, "http://10.0.0.2:8200 is the last decode backend; add another one first"},
 		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "prefill"}) }, Conflict, "is the last decode backend"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://10.0.0.2:8200", Role: "prefill"}) }, Conflict, "http://10.0.0.2:8200 is in the decode pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH"},
 		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "encode"}) }, Conflict, "http://10.0.0.2:8200 is a decode backend, and an engine is started for encode alone; remove it and add it again with role encode"},
-		{func() (string, error) { return r.Add(Edit{URL: "http://y:1"}) }, Wrong, "role: is missing; give prefill, decode or encode"},
+		{func() (string, error) { return r.Add(Edit{URL: "http://y:1"}) }, Wrong, "role: is missing; give prefill, decode, both or encode"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://me:sesame@y:1", Role: "decode"}) }, Wrong, `url: "http://y:1" must hold no user or password`},
 		{func() (string, error) { return r.Add(Edit{URL: "http://Y:1@0..7", Role: "decode"}) }, Wrong, `url: "http://Y:1@0..7" is 8 backends; add each rank by itself, as http://y:1@0, or all of them with xpyd ctl add`},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1@7..0", Role: "decode"}) }, Wrong, "the lower first"},

@@ -11,14 +11,15 @@ import (
 
 // member is a backend with its connector.
 type member struct {
-	path, url, connector string
+	path, url, connector string // path is the key that lists it
+	role                 router.Role
 }
 
 // members lists the backends that hand KV over or take it. Their pools have been checked.
 func (c *Config) members() (all []member) {
 	for _, e := range c.Router.Entries() {
 		if e.Role != router.Encode {
-			all = append(all, member{e.Role.String(), e.URL, c.connectorOf(e)})
+			all = append(all, member{listOf(e.Role), e.URL, c.connectorOf(e), e.Role})
 		}
 	}
 	return all
@@ -78,6 +79,9 @@ func (c *Config) checkConnectors() error {
 			return invalid("encode", e.String(), fmt.Sprintf("has a bootstrap port, and an encode engine hands no KV over; remove \" bootstrap=%d\"", e.Bootstrap))
 		}
 	}
+	if err := c.checkEither(); err != nil {
+		return err
+	}
 	return c.checkTargetPorts()
 }
 
@@ -95,25 +99,35 @@ func severalOf(name string) string {
 	return "; " + name + " is " + strings.Join(all, " or ")
 }
 
+// checkEither refuses engines without a role for connectors that give each engine one.
+func (c *Config) checkEither() error {
+	for _, e := range c.Router.Engines {
+		if d := c.Dialect(e); !kvparams.EitherRole(d) {
+			return invalid("engines", e.URL, "has connector "+d.Name()+", whose engines have one role each; name it in prefill or decode, or use one of the connectors "+strings.Join(kvparams.EitherRoles(), ", "))
+		}
+	}
+	return nil
+}
+
 // checkTargetPorts refuses ports of decode engines above which their connector has no room for its others.
 func (c *Config) checkTargetPorts() error {
-	for _, e := range c.Router.Decode {
+	for _, e := range c.Router.Pooled(router.Decode) {
 		if d, ok := c.Dialect(e).(kvparams.Directed); ok && e.Bootstrap > d.LastTargetPort() {
-			return invalid("decode", e.String(), fmt.Sprintf("has a bootstrap port above %d, and its connector %s has a further port above that; start the engine with a lower handshake_port", d.LastTargetPort(), d.Name()))
+			return invalid(listOf(e.Role), e.String(), fmt.Sprintf("has a bootstrap port above %d, and its connector %s has a further port above that; start the engine with a lower handshake_port", d.LastTargetPort(), d.Name()))
 		}
 	}
 	return nil
 }
 
 // checkPartners refuses an engine whose connector no engine of the other pool has. It could never make a
-// pair. Operators who add engines one by one at run time come through such a state, so Fits lets it pass.
+// pair. An engine without a role serves requests whole. Operators who add engines one by one at run time come through such a state, so Fits lets it pass.
 func (c *Config) checkPartners() error {
-	if len(c.Router.Prefill) == 0 {
+	if len(c.Router.Pooled(router.Prefill)) == 0 {
 		return nil
 	}
 	all := c.members()
 	for _, m := range all {
-		if slices.ContainsFunc(all, func(o member) bool { return o.path != m.path && o.connector == m.connector }) {
+		if m.role == router.Both || slices.ContainsFunc(all, func(o member) bool { return o.path != m.path && o.connector == m.connector }) {
 			continue
 		}
 		other := "decode"
@@ -157,7 +171,7 @@ func unproven(c Config) (found []string) {
 		if s.How() != kvparams.Run {
 			why = "it has run with simulated engines only"
 		}
-		if s.Experimental() && len(c.Router.Prefill) > 0 {
+		if s.Experimental() && len(c.Router.Pooled(router.Prefill)) > 0 {
 			found = append(found, invalid("connector", name, "is experimental: "+why+"; see docs/connectors.md").Error())
 		}
 	}

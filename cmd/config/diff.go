@@ -66,7 +66,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 	for _, pool := range []struct {
 		role     string
 		was, now []router.Entry
-	}{{"prefill", was.Router.Prefill, now.Router.Prefill}, {"decode", was.Router.Decode, now.Router.Decode}, {"encode", was.Router.Encode, now.Router.Encode}} {
+	}{{"prefill", was.Router.Prefill, now.Router.Prefill}, {"decode", was.Router.Decode, now.Router.Decode}, {"engines", was.Router.Engines, now.Router.Engines}, {"encode", was.Router.Encode, now.Router.Encode}} {
 		c := comparePools(pool.was, pool.now)
 		joined, left = joined+len(c.added)+len(c.reconnected), left+len(c.removed)+len(c.reconnected)
 		for _, kind := range []struct {
@@ -85,7 +85,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 	changed := ChangedKeys(was, now)
 	for _, k := range configKeys() {
 		switch {
-		case k.path == "prefill" || k.path == "decode" || k.path == "encode" || k.path == "decode_policy" || !slices.Contains(changed, k.path):
+		case slices.Contains([]string{"prefill", "decode", "engines", "encode", "decode_policy"}, k.path) || !slices.Contains(changed, k.path):
 		case k.secret():
 			list = append(list, k.path)
 		default:

@@ -45,10 +45,10 @@ func appendKeys(keys []key, prefix string, index []int, v reflect.Value) []key {
 	return keys
 }
 
-// flag returns the flag's name. Client keys are given one by one, so theirs is singular.
+// flag returns the flag's name. Client keys and engines are given one by one, so theirs is singular.
 func (k key) flag() string {
-	if k.path == "api_keys" {
-		return "api-key"
+	if k.path == "api_keys" || k.path == "engines" {
+		return strings.ReplaceAll(strings.TrimSuffix(k.path, "s"), "_", "-")
 	}
 	return strings.NewReplacer(".", "-", "_", "-").Replace(k.path)
 }

@@ -177,7 +177,7 @@ func TestConfigRefusesURLs(t *testing.T) {
 	}
 	t.Run("no decode", func(t *testing.T) {
 		_, err := load(t, []string{"--prefill", "http://a:1"}, nil)
-		checkUsage(t, err, `config: decode: needs at least one backend; try --decode http://127.0.0.1:8200 (flag --decode, XPYD_DECODE)`)
+		checkUsage(t, err, `config: decode: needs at least one backend; try --decode http://127.0.0.1:8200, or --engine for one without a role (flag --decode, XPYD_DECODE)`)
 	})
 }
 

@@ -45,7 +45,7 @@ func (c *Config) checkOwnPort() error {
 		base, _ := router.SplitRank(e.URL)
 		host, at, _ := engineHost(base)
 		if at == port && (host == listen || listen == "localhost" && host == "127.0.0.1" || anyHost(listen) && ofThisMachine(host)) {
-			return invalid(e.Role.String(), e.URL, fmt.Sprintf("is xpyd's own data port (listen %q), so requests would come back to xpyd; give the engine's port, or another listen", c.Listen))
+			return invalid(listOf(e.Role), e.URL, fmt.Sprintf("is xpyd's own data port (listen %q), so requests would come back to xpyd; give the engine's port, or another listen", c.Listen))
 		}
 	}
 	return nil
@@ -73,7 +73,7 @@ func twoNames(r router.Config) (found []string) {
 		host, port, path := engineHost(base)
 		at := net.JoinHostPort(host, port) + path
 		if other, ok := names[at]; ok && other != base {
-			found = append(found, fmt.Sprintf("prefill, decode and encode: %q and %q are one engine under two names; keep one", other, base))
+			found = append(found, fmt.Sprintf("prefill, decode, engines and encode: %q and %q are one engine under two names; keep one", other, base))
 			continue
 		}
 		names[at] = base

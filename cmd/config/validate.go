@@ -80,7 +80,7 @@ func checkAddress(path, addr, example string) error {
 func (c *Config) checkPools() error {
 	of := map[string][]router.Entry{} // by engine
 	for _, e := range c.Router.Entries() {
-		path := e.Role.String()
+		path := listOf(e.Role)
 		engine, rank := router.SplitRank(e.URL)
 		for _, other := range of[engine] {
 			switch _, beside := router.SplitRank(other.URL); {
@@ -93,21 +93,31 @@ func (c *Config) checkPools() error {
 		}
 		of[engine] = append(of[engine], e)
 	}
-	if len(c.Router.Decode) == 0 {
-		return fmt.Errorf("decode: needs at least one backend; try --decode http://127.0.0.1:8200 %s", key{path: "decode"}.names())
+	if len(c.Router.Pooled(router.Decode)) == 0 {
+		return fmt.Errorf("decode: needs at least one backend; try --decode http://127.0.0.1:8200, or --engine for one without a role %s", key{path: "decode"}.names())
 	}
 	return c.checkRoles()
 }
 
-// checkRoles refuses an engine in two pools. In prefill and decode it would be told to pull blocks from
-// itself, and one that encodes for itself needs no leg for it. Entries that differ in case, a slash at the
+// listOf is the key whose list has the entries of a role.
+func listOf(role router.Role) string {
+	if role == router.Both {
+		return "engines"
+	}
+	return role.String()
+}
+
+// checkRoles refuses an engine in two lists. One in prefill and decode is an engine without a role, and one that encodes for itself needs no leg for it. Entries that differ in case, a slash at the
 // end or the default port are equal by now.
 func (c *Config) checkRoles() error {
 	if base := inBoth(c.Router.Prefill, c.Router.Decode); base != "" {
-		return fmt.Errorf("prefill and decode: %q is in both pools; keep it in one (in decode if it works alone), because an engine cannot pull KV blocks from itself %s %s",
-			base, key{path: "prefill"}.names(), key{path: "decode"}.names())
+		return fmt.Errorf("prefill and decode: %q is in both pools; keep it in one, or name it once as an engine without a role: --engine %s %s %s",
+			base, base, key{path: "prefill"}.names(), key{path: "decode"}.names())
 	}
-	if base := inBoth(c.Router.Encode, slices.Concat(c.Router.Prefill, c.Router.Decode)); base != "" {
+	if base := inBoth(c.Router.Engines, slices.Concat(c.Router.Prefill, c.Router.Decode)); base != "" {
+		return fmt.Errorf("engines: %q is in prefill or decode too, which give it one role; keep it in one list %s", base, key{path: "engines"}.names())
+	}
+	if base := inBoth(c.Router.Encode, slices.Concat(c.Router.Prefill, c.Router.Decode, c.Router.Engines)); base != "" {
 		return fmt.Errorf("encode: %q is in another pool too, and an engine encodes for itself what reaches it without encodings; leave it in one %s", base, key{path: "encode"}.names())
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 //   - budgets that the memory limit has no room for.
 func Warnings(c Config) []string {
 	r := c.Router
-	alone, never := len(r.Prefill) == 0, r.PD.Mode == router.PDNever
+	alone, never := len(r.Pooled(router.Prefill)) == 0, r.PD.Mode == router.PDNever
 	shared := !alone && !never && c.DecodeOnly.Enabled && c.DecodeOnly.MaxShare > 0 && c.DecodeOnly.MaxShare < 1
 	const noPool, noPrefills = "there is no prefill pool", "with pd.mode never no request gets a prefill"
 	var found []string
@@ -42,7 +42,7 @@ func Warnings(c Config) []string {
 			found = append(found, idleKeys(c, rule.paths, rule.why)...)
 		}
 	}
-	if never && !alone {
+	if never && len(r.Prefill) > 0 {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
 	if len(r.Encode) > 0 {
@@ -59,7 +59,7 @@ func lateChecks(c Config) []string {
 		return nil // a late decode has no handle to read by
 	}
 	after := h.Interval + time.Duration(h.Fall)*h.Timeout + time.Duration(h.Fall-1)*h.SuspectInterval
-	if len(c.Router.Prefill) == 0 || c.Router.PD.Mode == router.PDNever || after <= c.KV.Lease/2 {
+	if len(c.Router.Pooled(router.Prefill)) == 0 || c.Router.PD.Mode == router.PDNever || after <= c.KV.Lease/2 {
 		return nil
 	}
 	return []string{invalid("kv.lease", c.KV.Lease.String(), fmt.Sprintf("is too short for checks that notice an engine that stands still after up to %s, more than half of it: "+
@@ -78,7 +78,7 @@ func idleKeys(c Config, paths []string, why string) (found []string) {
 
 // remembers reports whether something uses routing.prefix_memory.
 func remembers(r router.Config) bool {
-	return len(r.Prefill) > 0 && prefixPolicy(r.PrefillPolicy) || prefixPolicy(r.ChosenDecodePolicy()) ||
+	return len(r.Pooled(router.Prefill)) > 0 && prefixPolicy(r.PrefillPolicy) || prefixPolicy(r.ChosenDecodePolicy()) ||
 		r.PD.Mode == router.PDAuto || r.PD.Mode != router.PDNever && r.PD.ThresholdTokens > 0
 }
 
@@ -90,7 +90,7 @@ func forgetful(r router.Config) (found []string) {
 		return nil
 	}
 	const why = "is least_tokens: routing.prefix_memory is 0"
-	if prefixPolicy(r.PrefillPolicy) && len(r.Prefill) > 0 && r.PD.Mode != router.PDNever {
+	if prefixPolicy(r.PrefillPolicy) && len(r.Pooled(router.Prefill)) > 0 && r.PD.Mode != router.PDNever {
 		found = append(found, invalid("prefill_policy", r.PrefillPolicy, why).Error())
 	}
 	if policy := r.ChosenDecodePolicy(); prefixPolicy(policy) {
@@ -101,11 +101,12 @@ func forgetful(r router.Config) (found []string) {
 
 // loneWeights warns of weights in a pool of one backend.
 func loneWeights(r router.Config) (found []string) {
-	for path, pool := range map[string][]router.Entry{"prefill": r.Prefill, "decode": r.Decode, "encode": r.Encode} {
+	for _, role := range router.Roles() {
+		pool := r.Pooled(role)
 		if len(pool) == 1 && pool[0].GPUs == 0 && pool[0].Weight != 1 {
-			found = append(found, fmt.Sprintf("%s: %q has a weight without effect: the pool has no other backend", path, pool[0].URL))
+			found = append(found, fmt.Sprintf("%s: %q has a weight without effect: the pool has no other backend", listOf(pool[0].Role), pool[0].URL))
 		}
 	}
 	slices.Sort(found)
-	return found
+	return slices.Compact(found)
 }

@@ -22,6 +22,7 @@ type Backend struct {
 	URL         string  `json:"url"`
 	State       string  `json:"state"`
 	AdminState  string  `json:"admin_state"`
+	BothRoles   bool    `json:"both_roles"`
 	Drained     bool    `json:"drained"`
 	Version     string  `json:"version"`
 	Connector   string  `json:"connector"`
@@ -111,7 +112,16 @@ func (s Status) Print(w io.Writer) error {
 	b.WriteString(s.Readiness + "\n\n")
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "ROLE\tBACKEND\tSTATE\tSINCE\tWEIGHT\tIN FLIGHT\tHANDLES\tRUNNING\tWAITING\tKV USE\tVERSION\tWHY")
+	prefills := map[string]Backend{} // of the engines without a role, which have one line
 	for _, e := range s.Backends {
+		inFlight := strconv.FormatInt(e.InFlight, 10)
+		if p := prefills[e.URL]; e.BothRoles && e.Role == router.Prefill.String() {
+			prefills[e.URL] = e
+			continue
+		} else if e.BothRoles {
+			e.Role, e.Handles, inFlight = router.Both.String(), p.Handles, fmt.Sprintf("%d+%d", p.InFlight, e.InFlight)
+			e.Drained = e.Drained && p.Drained
+		}
 		running, waiting, kv := "-", "-", "-"
 		if e.Engine != nil {
 			running, waiting = count(e.Engine.Running), count(e.Engine.Waiting)
@@ -119,8 +129,8 @@ func (s Status) Print(w io.Writer) error {
 				kv = fmt.Sprintf("%.0f%%", 100**e.Engine.KVUsage)
 			}
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n",
-			e.Role, e.URL, e.states(), sinceWhen(e.Since), e.Weight, e.InFlight, e.Handles, running, waiting, kv, orDash(e.Version), orDash(e.why()))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n",
+			e.Role, e.URL, e.states(), sinceWhen(e.Since), e.Weight, inFlight, e.Handles, running, waiting, kv, orDash(e.Version), orDash(e.why()))
 	}
 	for _, l := range s.Leaving {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t-\t-\t%d\t%d\t-\t-\t-\t-\t-\n", l.Role, l.URL, "leaving", l.InFlight, l.Handles)

@@ -102,13 +102,20 @@ func (l *lifetime) run(ctx context.Context, deaf func()) error {
 // state is what systemd is told of a process that is ready.
 func (p *Proxy) state() string {
 	pools := p.members.Config()
-	return fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode", len(pools.Prefill), len(pools.Decode))
+	without := ""
+	if n := len(pools.Engines); n > 0 {
+		without = fmt.Sprintf(", %d without a role", n)
+	}
+	return fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode%s", len(pools.Prefill), len(pools.Decode), without)
 }
 
 func logServing(log zerolog.Logger, version string, p *Proxy, memory int64) {
 	pools := p.members.Config()
 	e := log.Info().Str("version", version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
 		Strs("prefill", router.Texts(pools.Prefill)).Strs("decode", router.Texts(pools.Decode))
+	if len(pools.Engines) > 0 {
+		e.Strs("engines", router.Texts(pools.Engines))
+	}
 	if len(pools.Encode) > 0 {
 		e.Strs("encode", router.Texts(pools.Encode))
 	}
@@ -116,7 +123,7 @@ func logServing(log zerolog.Logger, version string, p *Proxy, memory int64) {
 		e.Int64("memory_limit", memory)
 	}
 	p.server.View().Journal.Tell(e, journal.Event{Kind: journal.Started, Text: "serving", Change: "version " + version})
-	if len(pools.Prefill) == 0 {
+	if len(pools.Pooled(router.Prefill)) == 0 {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}
 }

@@ -27,6 +27,7 @@ const (
 	ReasonNone Reason = iota
 	ReasonNoPool
 	ReasonNoModel
+	ReasonNoOther // no engine but D's own could do the prefill
 	ReasonUnavailable
 	ReasonBusy
 	ReasonNoHandle
@@ -55,6 +56,7 @@ func (r Reason) String() string {
 		ReasonNone:        router.ReasonAlways.String(),
 		ReasonNoPool:      "no_prefill_pool",
 		ReasonNoModel:     "no_prefill_model",
+		ReasonNoOther:     "no_other_engine",
 		ReasonUnavailable: "prefill_unavailable",
 		ReasonBusy:        "prefill_busy",
 		ReasonNoHandle:    "no_handle",

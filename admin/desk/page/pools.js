@@ -20,7 +20,7 @@ export function pools(state) {
 function row(tr, b) {
   const [engine, state, flight, on, kv, hits, ejections, change] = tr.cells;
   const e = b.engine || {};
-  lines(engine, [name(b.url), [(b.models || []).join(', '), b.version && `vLLM ${b.version}`, b.connector, b.weight !== 1 && `weight ${number(b.weight)}`].filter(Boolean).join(' · ')]);
+  lines(engine, [name(b.url), [(b.models || []).join(', '), b.version && `vLLM ${b.version}`, b.connector, b.both_roles && 'no role of its own', b.weight !== 1 && `weight ${number(b.weight)}`].filter(Boolean).join(' · ')]);
   badge(state, ...stateOf(b));
   lines(flight, [number(b.in_flight), b.tokens_in_flight ? `${number(b.tokens_in_flight)} tokens` : '']);
   lines(on, b.engine ? [`${number(e.running)} run, ${number(e.waiting)} wait`, b.elsewhere >= 0.5 ? `${number(Math.round(b.elsewhere))} from elsewhere` : ''] : ['–', b.engine_unknown || '']);
@@ -92,8 +92,9 @@ export function pairs(state) {
   });
 }
 
-// cell says what is known of a pair.
+// cell says what is known of a pair. An engine without a role makes none with itself.
 function cell(p, d, of) {
+  if (p.url === d.url) return ['–'];
   const x = of.get(`${p.url} ${d.url}`) || { transfers: 0, failures: 0 };
   const ban = (p.banned_with || {})[d.url];
   const cold = (p.cold_with || []).includes(d.url) || (d.cold_with || []).includes(p.url);
@@ -107,6 +108,6 @@ function speed(b) {
 }
 
 function troubled(p, d, of) {
-  const all = p.flatMap((a) => d.map((b) => ({ p: a, d: b })));
+  const all = p.flatMap((a) => d.filter((b) => b.url !== a.url).map((b) => ({ p: a, d: b })));
   return all.filter((x) => (x.p.banned_with || {})[x.d.url] || (of.get(`${x.p.url} ${x.d.url}`) || {}).failures).slice(0, 100);
 }
