@@ -198,6 +198,9 @@ type poolEntry struct {
 	EjectedFor  float64 `json:"ejected_for,omitempty"`
 	EjectReason string  `json:"eject_reason,omitempty"`
 	Ejections   int     `json:"ejections,omitempty"`
+	// Wedged says that the engine gives nothing although it owes answers, and Slow that it works at a part of its peers' speed.
+	Wedged *wedgedEntry `json:"wedged,omitempty"`
+	Slow   *slowEntry   `json:"slow,omitempty"`
 	// Banned are the partners that it cannot hand blocks to or take them from, with the time that each
 	// ban still lasts. Cold are the partners with which it never has.
 	Banned map[string]float64 `json:"banned_with,omitempty"`
@@ -216,6 +219,7 @@ func (p *pages) poolEntryOf(snap *router.Snapshot, edits []members.Edit, m route
 		e.EjectedFor, e.EjectReason = left.Seconds(), string(why)
 	}
 	e.Ejections, e.whyEntry = nth, p.whyOf(edits, m, router.EjectReason(e.EjectReason))
+	e.Wedged, e.Slow = troubleOf(&b.Trouble)
 	banned, cold := snap.Partners(b)
 	for o, d := range banned {
 		if e.Banned == nil {

@@ -21,6 +21,8 @@ func outageOf(b *backendEntry) (o outage, ok bool) {
 		o.is = "gets no requests"
 	case b.State == router.Down.String():
 		o.kind, o.is = noticeBad, "is down"
+	case b.Wedged != nil:
+		o.kind, o.is = noticeBad, "hangs and gets no requests"
 	case b.EjectedFor > 0:
 		o.is = "gets no requests for now, as it is ejected"
 	}

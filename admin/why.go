@@ -50,6 +50,8 @@ func (p *pages) whyOf(edits []members.Edit, m router.Member, ejected router.Ejec
 		}
 	case m.State() == router.Down:
 		w.Reason = s.Error
+	case m.Trouble.Wedged() != nil:
+		w.Since, w.Reason = unix(m.Trouble.Wedged().Since), s.Error
 	case ejected != "":
 		w.Since, w.Reason = unix(s.Ejected), ejected.Words()
 		if s.Error != "" {

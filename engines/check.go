@@ -204,6 +204,9 @@ func (c *checker) probe(b *router.Backend) {
 			c.s.Journal.Failed(x, why)
 		}
 	}
+	if brokenOff(err) && b.Trouble.Wedged() != nil {
+		router.Unwedge(b, false) // it is gone, and another one may take its place
+	}
 	if b.Observe(ok) {
 		c.tell(b, why, seen)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/engines/progress"
 	"xpyd/kvparams"
 	"xpyd/netio/upstream"
 	"xpyd/router"
@@ -46,7 +47,9 @@ type PollerConfig struct {
 	Guard  func(func()) (ok bool)                 // runs a function and survives its panic
 	// Restarted learns that an engine's process is another one than at the last reading.
 	Restarted func(*router.Backend)
-	Log       zerolog.Logger
+	// Worked learns that an engine's counters have grown since the last reading.
+	Worked func(*router.Backend)
+	Log    zerolog.Logger
 }
 
 // Poller reads the metrics of each engine every routing.poll, over the connections that completions
@@ -245,7 +248,11 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, t *pollTarget, c
 	if err != nil && state.Running < 0 && state.Waiting < 0 && state.KVUsage < 0 {
 		return false, err // the last report stays until it is too old
 	}
+	worked := progress.Worked(b, &state)
 	restarted := b.SetEngine(state, max(own, ownLoad(snap, b)), counts)
+	if worked && !restarted {
+		p.cfg.Worked(b)
+	}
 	p.noteReuse(b, &t.reuse, handed, &state, restarted)
 	if p.cfg.Series(b) == nil {
 		p.tellRanks(snap, b, t, len(RanksOn(text)))

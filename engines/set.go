@@ -20,6 +20,7 @@ import (
 
 	"xpyd/engines/handoff"
 	"xpyd/engines/journal"
+	"xpyd/engines/progress"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/netio/upstream"
@@ -65,6 +66,7 @@ type Set struct {
 	Poller    *Poller
 	Models    *Models
 	Journal   *journal.Journal
+	progress  *progress.Watcher
 
 	cfg      Config
 	fields   []byte // header lines of the set's own requests
@@ -134,15 +136,17 @@ func (s *Set) Start() {
 		}
 	}
 	s.warm.start()
+	s.progress = watchProgress(s)
 	s.Poller = NewPoller(PollerConfig{
 		Router: s.cfg.Router, Client: s.Client, Series: func(b *router.Backend) *kvparams.Series { return waysOf(s.dialect(b)).series }, Fields: s.fields, Count: s.cfg.Polled, Ranks: s.seenRanks,
-		Guard: s.cfg.Guard, Restarted: s.restarted, Log: s.cfg.Log,
+		Guard: s.cfg.Guard, Restarted: s.restarted, Worked: s.progress.Shown, Log: s.cfg.Log,
 	})
 }
 
 // Stop ends the set's own requests and waits for them. Completions and releases may continue.
 func (s *Set) Stop() {
 	s.StopChecks()
+	s.progress.Close()
 	s.Poller.Close()
 	s.warm.close()
 	s.Soundness.Close()

@@ -7,8 +7,12 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"time"
 
+	"xpyd/engines/journal"
+	"xpyd/engines/progress"
 	"xpyd/kvparams"
+	"xpyd/netio/upstream"
 	"xpyd/router"
 )
 
@@ -155,3 +159,98 @@ func (u *warmUp) decodeAlone(ctx context.Context) error {
 // SomeUp reports that the health checks see no reason why completions would fail. If they do see one,
 // that alone makes the process unready, for as long as they see it.
 func (s *Set) SomeUp() bool { return s.cfg.Router.Snapshot().Ready(s.StandsIn()) }
+
+// canary asks one engine alone for one token, on a connection of its own. The request names no transfer, so the engine keeps no
+// blocks for it. An engine that serves nothing alone cannot be asked, and counts as one that works.
+func canary(ctx context.Context, s *Set, b *router.Backend) progress.Answer {
+	if !s.dialect(b).DecodeOnlySafe() {
+		return progress.Replied
+	}
+	model, err := s.aModel(b)
+	if err != nil {
+		model = "unknown"
+	}
+	u := &warmUp{s: s, legID: "xpyd-canary-" + lotID(), fields: s.fields, fresh: true}
+	if err = u.req.Parse(kvparams.Completions, warmBody(model)); err != nil {
+		return progress.Replied
+	}
+	_, err = u.exchange(ctx, b, u.req.AppendPlain(nil), false)
+	status, ue := statusError(0), new(upstream.Error)
+	switch {
+	case err == nil, errors.As(err, &status) && status < http.StatusInternalServerError:
+		return progress.Replied
+	case errors.As(err, &ue) && !brokenOff(err):
+		return progress.Silent
+	}
+	return progress.Failed
+}
+
+// watchProgress looks for engines that give nothing although they owe answers.
+func watchProgress(s *Set) *progress.Watcher {
+	return progress.New(progress.Config{
+		Engines: s.Backends,
+		Limits: func() progress.Limits {
+			h := s.cfg.Router.Snapshot().Health()
+			return progress.Limits{Floor: h.ProgressFloor, Ceiling: h.ProgressCeiling, Patience: h.WedgedDownAfter}
+		},
+		See: func(b *router.Backend) (seen progress.Sight) {
+			seen = sight(s, b)
+			if t := b.Twin(); t != nil { // either role shows that the engine works
+				other := sight(s, t)
+				seen.Owed, seen.Expect = seen.Owed+other.Owed, seen.Expect+other.Expect
+				seen.Priced, seen.Blind = seen.Priced && other.Priced, seen.Blind || other.Blind
+				if other.Since.After(seen.Since) {
+					seen.Since = other.Since
+				}
+			}
+			return seen
+		},
+		Canary: func(ctx context.Context, b *router.Backend) progress.Answer { return canary(ctx, s, b) },
+		Settle: func(b *router.Backend) {
+			for _, x := range []*router.Backend{b, b.Twin()} {
+				if c := s.Client(x); x != nil && c != nil {
+					c.Settle()
+				}
+			}
+		},
+		Told:  func(b *router.Backend, step progress.Step, f progress.Finding) { tellProgress(s, b, step, f) },
+		Guard: s.cfg.Guard,
+	})
+}
+
+// sight is what xpyd sees of the engine of b in this role.
+func sight(s *Set, b *router.Backend) (seen progress.Sight) {
+	if c := s.Client(b); c != nil {
+		debt := c.Debt()
+		seen.Owed, seen.Since = debt.Owed, debt.Since
+	}
+	seen.Expect, seen.Priced = router.Expected(b)
+	seen.Blind = b.Role == router.Decode && b.Engine() == nil
+	return seen
+}
+
+// tellProgress has the router act on what the watch has found, and tells it.
+func tellProgress(s *Set, b *router.Backend, step progress.Step, f progress.Finding) {
+	line, event := s.cfg.Log.Warn(), journal.About(b, journal.Wedged, "engine is wedged: its requests go elsewhere")
+	was, silence := b.State(), time.Since(f.Since)
+	event.Reason = fmt.Sprintf("no answer for %s, nor a token to xpyd itself; it owes %d", silence.Round(100*time.Millisecond), f.Owed)
+	switch step {
+	case progress.Clear:
+		if w := b.Trouble.Wedged(); w != nil {
+			silence = time.Since(w.Since)
+		}
+		line, event.Kind, event.Text, event.Reason = s.cfg.Log.Info(), journal.Returned, "engine is no longer wedged: it gives answers again", ""
+		router.Unwedge(b, true)
+	case progress.Drop:
+		event.Kind, event.Text = journal.Down, "engine is still wedged: it is down, and its streams end"
+		fallthrough
+	default:
+		s.Journal.Failed(b, event.Reason)
+		router.Wedge(b, router.Wedged{Since: f.Since, Named: time.Now(), Owed: f.Owed, Limit: f.Limit, Down: step == progress.Drop})
+	}
+	if b.State() != was {
+		s.Journal.Turned(b)
+	}
+	s.Journal.Tell(line.Str("reason", "wedged").Dur("silent_ms", silence).Dur("limit_ms", f.Limit).Str("state", b.State().String()), event)
+	s.LookForOutage()
+}

@@ -227,6 +227,7 @@ type warmUp struct {
 	snap    *router.Snapshot
 	pair    router.Pair
 	legID   string
+	fresh   bool // on a connection of its own
 	fields  []byte
 	req     kvparams.Request
 	leg     kvparams.Leg
@@ -279,7 +280,7 @@ func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.
 	defer x.Finish()
 	stop := context.AfterFunc(ctx, func() { x.Cut(cutStop, time.Now().Add(u.s.cfg.AbortGrace())) })
 	defer stop()
-	req := &upstream.Request{Method: "POST", Path: kvparams.Completions.Path(), ID: u.legID, Fields: u.fields, Body: body}
+	req := &upstream.Request{Method: "POST", Path: kvparams.Completions.Path(), ID: u.legID, Fields: u.fields, Body: body, Fresh: u.fresh}
 	if err := x.Do(u.s.Client(b), req, time.Now().Add(warmTimeout), again); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,9 @@ type BackendLoad struct {
 	Up        bool
 	Ready     bool // an operator has neither drained nor disabled it
 	Ejected   bool
+	// Wedged: the engine owes answers and gives none. Speed is a slow engine's part of its peers' speed, and 1 for others.
+	Wedged bool
+	Speed  float64
 	// NothingPulled: a decode engine answers two-leg requests and pulls nothing.
 	NothingPulled bool
 	// Elsewhere estimates the requests that others have on the engine.
@@ -48,6 +51,9 @@ var (
 	connectorDesc = prometheus.NewDesc("xpyd_backend_connector_info", "1, labelled with the connector of a backend that names its own.", []string{"role", "backend", "connector"}, nil)
 	ejectedDesc   = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend gets no requests because of its failures.", []string{"role", "backend"}, nil)
 
+	wedgedDesc = prometheus.NewDesc("xpyd_backend_wedged", "1 while the engine owes answers and gives none, nor answers xpyd's own request of one token.", []string{"role", "backend"}, nil)
+	speedDesc  = prometheus.NewDesc("xpyd_backend_speed_ratio", "Speed of a slow engine as a part of its peers', by which it gets work. Other engines have no series.", []string{"role", "backend"}, nil)
+
 	// What an engine does not report, or reported too long ago, has no series.
 	elsewhereDesc        = prometheus.NewDesc("xpyd_engine_requests_elsewhere", "Estimate of the requests on the engine that this process has not sent.", []string{"role", "backend"}, nil)
 	engineAgeDesc        = prometheus.NewDesc("xpyd_engine_state_age_seconds", "Age of the last reading of the engine's own metrics.", []string{"role", "backend"}, nil)
@@ -65,7 +71,7 @@ var (
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, restartsDesc, pullsDesc, pullSecondsDesc, pullBytesDesc, estimatedQueriesDesc, estimatedHitsDesc} {
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, wedgedDesc, speedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, restartsDesc, pullsDesc, pullSecondsDesc, pullBytesDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
 }
@@ -79,6 +85,10 @@ func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 		send(upDesc, prometheus.GaugeValue, flag(b.Up))
 		send(readyDesc, prometheus.GaugeValue, flag(b.Ready))
 		send(ejectedDesc, prometheus.GaugeValue, flag(b.Ejected))
+		send(wedgedDesc, prometheus.GaugeValue, flag(b.Wedged))
+		if b.Speed < 1 {
+			send(speedDesc, prometheus.GaugeValue, b.Speed)
+		}
 		if b.Connector != "" {
 			ch <- prometheus.MustNewConstMetric(connectorDesc, prometheus.GaugeValue, 1, b.Role, b.URL, b.Connector)
 		}

@@ -120,6 +120,7 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 	c.d.lease.OnDown(nil)
 	if f == nil {
 		c.d.x.Uncut(cutDown, cutSource) // D has answered, and its answer goes on
+		c.d.lease.OnWedged(c.onDecodeDown)
 	}
 	return f
 }

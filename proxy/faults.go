@@ -167,6 +167,8 @@ func (c *completion) streamCause(err error) fault.Cause {
 		return fault.Reported
 	case c.d.relay.broken:
 		return fault.Unusable
+	case timeout && ue.Cause == cutDown:
+		return fault.Down
 	case timeout && c.overdue():
 		return fault.Overdue
 	case timeout:

@@ -22,7 +22,7 @@ func backendLoads(rt *router.Router) []metrics.BackendLoad {
 		for _, m := range snap.Members(role) {
 			b := m.Backend
 			loads = append(loads, engineLoad(metrics.BackendLoad{
-				Role: role.String(), URL: b.URL, Connector: m.Entry.Connector, InFlight: b.InFlight(), Up: b.State() == router.Up, Ready: m.Entry.State == router.Ready, Ejected: b.Ejected(), NothingPulled: b.NothingPulled(),
+				Role: role.String(), URL: b.URL, Connector: m.Entry.Connector, InFlight: b.InFlight(), Up: b.State() == router.Up, Ready: m.Entry.State == router.Ready, Ejected: b.Ejected(), Wedged: b.Trouble.Wedged() != nil, Speed: b.Trouble.Speed(), NothingPulled: b.NothingPulled(),
 			}, b))
 		}
 	}

@@ -376,5 +376,5 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 func (c *completion) request(body kvparams.Segments, span *trace.Leg) *upstream.Request {
 	// After a failure, a leg takes a fresh connection, because that leg may have failed on a kept
 	// connection that the engine had just closed.
-	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: span.Fields(c.fields), Body: body, Fresh: c.round > 1 || c.p.again, End: c.times.end}
+	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: span.Fields(c.fields), Body: body, Fresh: c.round > 1 || c.p.again, Owes: true, End: c.times.end}
 }

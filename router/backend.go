@@ -120,7 +120,7 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 		b.setState(Down)
 	}
 	b.seed = hashOf(b.URL)
-	b.setWeight(1)
+	weigh(b, 1)
 	b.cache.Owner = b
 	b.down.idle.L = &b.down.mu
 	return b, nil

@@ -133,6 +133,12 @@ type Health struct {
 	// 0 counts as 1.
 	Fall int `mapstructure:"fall"`
 	Rise int `mapstructure:"rise"`
+	// ProgressFloor and ProgressCeiling bound how long an engine may give nothing although it owes answers, until it is
+	// wedged. In between it is three times the usual. A floor of 0 is off. WedgedDownAfter is the time until a wedged engine
+	// is down and its streams end.
+	ProgressFloor   time.Duration `mapstructure:"progress_floor"`
+	ProgressCeiling time.Duration `mapstructure:"progress_ceiling"`
+	WedgedDownAfter time.Duration `mapstructure:"wedged_down_after"`
 	// SlowStart is the time in which a backend that joins or comes back rises to its full share;
 	// 0 is off.
 	SlowStart time.Duration `mapstructure:"slow_start"`
@@ -148,6 +154,7 @@ func DefaultConfig() Config {
 			EjectAfter: 5, EjectFor: 30 * time.Second, EjectMax: 300 * time.Second,
 			Interval: 5 * time.Second, SuspectInterval: time.Second, Timeout: 2 * time.Second,
 			Fall: 3, Rise: 2, SlowStart: 30 * time.Second,
+			ProgressFloor: 4500 * time.Millisecond, ProgressCeiling: 2 * time.Minute, WedgedDownAfter: 15 * time.Second,
 		},
 		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20},
 	}

@@ -103,10 +103,10 @@ func (b *Backend) record(o Outcome) {
 	}
 }
 
-// fail counts a failure. Legs that end on an ejected backend say nothing new about it.
+// fail counts a failure. Legs that end on an ejected or wedged backend say nothing new about it.
 func (b *Backend) fail(weight int64, why EjectReason) {
 	r := b.router
-	if b.ejected(r.now()) {
+	if b.ejected(r.now()) || b.Trouble.Wedged() != nil {
 		return
 	}
 	n := b.failures.Add(weight)

@@ -1,6 +1,11 @@
 package router
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"xpyd/router/price"
+)
 
 // State is the result of the active checks. Picks, readiness and reports use it.
 type State int32
@@ -55,10 +60,10 @@ func (b *Backend) Suspect() bool {
 
 // Irreplaceable reports of a backend that is Down that its checks got no answer in time, and that no other backend of its
 // pool that may serve its models is usable. It may only be slow, so its legs keep their own limits: elsewhere they would end
-// for certain.
+// for certain. An engine that is down because it is wedged has shown that it is not.
 func (b *Backend) Irreplaceable() bool {
 	s := b.router.Snapshot()
-	return b.Hung() && s.AdminState(b) != "" && !slices.ContainsFunc(s.Backends(b.Role), func(o *Backend) bool {
+	return b.hung.Load() && !b.Trouble.down() && s.AdminState(b) != "" && !slices.ContainsFunc(s.Backends(b.Role), func(o *Backend) bool {
 		return o != b && o.usable() && b.sharesModel(o)
 	})
 }
@@ -83,6 +88,9 @@ func (b *Backend) judge(ok bool) State {
 	if b.abandoned {
 		b.checkFails.Add(1) // see judged
 		return Down
+	}
+	if b.Trouble.down() {
+		return Down // whatever its /health says
 	}
 	if !ok {
 		b.checkOKs.Store(0)
@@ -115,12 +123,105 @@ func (b *Backend) announce(was, to State) {
 	}
 	for _, o := range b.router.Snapshot().Backends(b.Role) {
 		if to == Up && o.State() == Down && !o.Irreplaceable() {
-			o.down.fire(everyWatch)
+			o.down.fire(watches(o, true))
 		}
 	}
 	if to == Down {
-		stays := b.Irreplaceable()
-		b.down.fire(func(w *Watch) bool { return !w.leg || !stays })
+		b.down.fire(watches(b, !b.Irreplaceable()))
 	}
 	b.router.serveAll() // backends with its wire may be of use now, or those of no other
 }
+
+// watches are those that a backend which is Down tells: all, but streams only if it is wedged, and legs only if they may move.
+func watches(b *Backend, legs bool) func(*Watch) bool {
+	streams := b.Trouble.down()
+	return func(w *Watch) bool {
+		switch w.of {
+		case ofLeg:
+			return legs
+		case ofStream:
+			return streams
+		}
+		return true
+	}
+}
+
+// Wedge notes that b's engine gives nothing, in each of its roles. While it is not Down, new requests pass it over if others
+// may have them, see Defer, and the legs without a byte of an answer go elsewhere at once if there is another. With Down it is
+// as after failed checks, but also its streams end, and no passed check brings it back. Unwedge does.
+func Wedge(b *Backend, w Wedged) {
+	eachRole(b, func(x *Backend) {
+		x.router.mu.Lock()
+		was := x.State()
+		to := was
+		x.Trouble.wedged.Store(&w)
+		if w.Down {
+			to = Down
+			x.enter(to)
+		}
+		x.router.mu.Unlock()
+		switch {
+		case was == to && to == Down:
+			x.down.fire(watches(x, true))
+		case w.Down:
+			x.announce(was, to)
+		case slices.ContainsFunc(x.router.Snapshot().Backends(x.Role), func(o *Backend) bool {
+			return o != x && o.usable() && o.Trouble.Wedged() == nil && x.sharesModel(o)
+		}):
+			x.down.fire(func(w *Watch) bool { return w.of == ofLeg })
+		}
+	})
+}
+
+// Unwedge ends what Wedge began. serves says that the engine has given something, so it comes up if it is Down for that alone.
+func Unwedge(b *Backend, serves bool) {
+	eachRole(b, func(x *Backend) {
+		x.router.mu.Lock()
+		was, w := x.State(), x.Trouble.wedged.Swap(nil)
+		to := was
+		if serves {
+			x.clearRefused() // what passed it over
+		}
+		if w != nil && w.Down && serves {
+			to = Up
+			x.checkFails.Store(0)
+			x.enter(to)
+		}
+		x.router.mu.Unlock()
+		x.announce(was, to)
+	})
+}
+
+// Slowed notes how slow b is, or with nil that it is not slow. A slow engine takes as much of its weight as its speed allows.
+func Slowed(b *Backend, s *Slow) {
+	b.router.mu.Lock()
+	defer b.router.mu.Unlock()
+	b.Trouble.slow.Store(s)
+	b.setWeight(b.Trouble.weight())
+}
+
+// Expected is how long b needs at most, by the prices, for all that it has to compute now. known is false if it has to
+// compute something for which there is no price.
+func Expected(b *Backend) (took time.Duration, known bool) {
+	r := b.router
+	work, tokens, prompts := price.Prefill, b.tokens.Load(), b.InFlight()
+	if b.Role == Decode {
+		work, prompts = price.Local, b.computers.Load()
+		if tokens = b.computing.Load(); b.whole.Load() > r.now() {
+			tokens = b.tokens.Load()
+		}
+	}
+	if tokens <= 0 {
+		return 0, true
+	}
+	if !r.prices.Known(work) {
+		work = price.Prefill // what decode engines compute costs as much, until there is a price for it
+	}
+	if !r.prices.Known(work) || !r.prices.Seen(work, int(tokens/max(prompts, 1)/pricedFar)) {
+		return 0, false
+	}
+	return time.Duration(r.prices.Cost(work, float64(tokens)) * 1e9), true
+}
+
+// pricedFar is by how many times the longest prompt so far may be exceeded until its price tells nothing.
+const pricedFar = 4

@@ -19,9 +19,9 @@ type downList struct {
 // Watch tells a leg that a backend on which it depends goes Down. The zero value watches nothing. Only
 // its owner calls On and Off, and must not copy it.
 type Watch struct {
-	b   *Backend
-	on  atomic.Bool // On has been called, and Off has not
-	leg bool        // it is of a leg on b, see Backend.Irreplaceable
+	b  *Backend
+	on atomic.Bool // On has been called, and Off has not
+	of watched     // what on b it is about, see watches
 
 	// Guarded by b.down.mu.
 	f          func()
@@ -30,6 +30,15 @@ type Watch struct {
 	running    bool
 	since      time.Time // f is called for a restart after it, too; zero for none
 }
+
+// watched is what a watch is about.
+type watched uint8
+
+const (
+	ofBlocks watched = iota // what b has in memory
+	ofLeg                   // a leg on b that has given nothing, see Backend.Irreplaceable
+	ofStream                // a stream of b that has begun
+)
 
 // On makes b call f, at most once, when it goes Down, or at once if it is Down already. A later call
 // replaces an earlier one. f runs on the goroutine that notices this, which may be a check, a poll or
@@ -77,7 +86,7 @@ func (w *Watch) enter(f func(), since time.Time, void func() bool) {
 		return
 	}
 	w.f, w.since = f, since
-	if w.b.State() == Down && !(w.leg && w.b.Irreplaceable()) || d.gone(w) {
+	if w.b.State() == Down && watches(w.b, !w.b.Irreplaceable())(w) || d.gone(w) {
 		d.call(w)
 		return
 	}
@@ -86,6 +95,13 @@ func (w *Watch) enter(f func(), since time.Time, void func() bool) {
 
 // OnDown is Watch.On for the backend of a held lease, unless that is Irreplaceable. nil and Release end it.
 func (l *Lease) OnDown(f func()) {
+	l.watchFor(ofLeg, f)
+}
+
+// OnWedged is OnDown for a leg whose answer has begun: f is called only if the backend is down because it is wedged.
+func (l *Lease) OnWedged(f func()) { l.watchFor(ofStream, f) }
+
+func (l *Lease) watchFor(what watched, f func()) {
 	if f == nil {
 		l.watch.Off()
 		return
@@ -94,7 +110,7 @@ func (l *Lease) OnDown(f func()) {
 		return
 	}
 	l.watch.Off()
-	l.watch.leg = true
+	l.watch.of = what
 	l.watch.begin(l.Backend) // before held is read again: see Release
 	l.watch.enter(f, time.Time{}, func() bool { return !l.held.Load() })
 }
@@ -161,9 +177,6 @@ func (d *downList) first(these func(*Watch) bool) *Watch {
 	}
 	return w
 }
-
-// everyWatch is for a backend that goes Down.
-func everyWatch(*Watch) bool { return true }
 
 // cameUp notes that the backend is up again.
 func (d *downList) cameUp() {

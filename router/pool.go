@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"xpyd/router/prefix"
@@ -92,7 +93,13 @@ func (p *pool) weigh() {
 		most = max(most, w)
 	}
 	for i, b := range p.backends {
-		b.setWeight(p.weights[i] / most)
+		weigh(b, p.weights[i]/most)
 		b.bootstrap.Store(int32(p.bootstrap[i]))
 	}
+}
+
+// weigh sets b's part of the heaviest weight. A slow engine takes less of it.
+func weigh(b *Backend, part float64) {
+	b.Trouble.configured.Store(math.Float64bits(part))
+	b.setWeight(b.Trouble.weight())
 }

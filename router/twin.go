@@ -23,10 +23,11 @@ type checked struct {
 	checkOKs   atomic.Int32 // in a row
 	abandoned  bool         // it stays Down, see Abandon and AutoRank; also read under router.mu
 	hung       atomic.Bool  // see SetHung
+	Trouble    Trouble
 }
 
-// Hung returns the value that SetHung set last.
-func (c *checked) Hung() bool { return c.hung.Load() }
+// Hung reports that the engine may be frozen, by what SetHung set last or because it is wedged, and may go on later.
+func (c *checked) Hung() bool { return c.hung.Load() || c.Trouble.down() }
 
 // eachRole calls f for b and for its twin.
 func eachRole(b *Backend, f func(*Backend)) {
@@ -153,7 +154,8 @@ func swapsRoles(s, old *Snapshot) bool {
 func takeAfter(b, o *Backend) {
 	b.checkFails.Store(o.checkFails.Load())
 	b.checkOKs.Store(o.checkOKs.Load())
-	b.hung.Store(o.Hung())
+	b.hung.Store(o.hung.Load())
+	b.Trouble.wedged.Store(o.Trouble.wedged.Load())
 	b.setState(o.State())
 	b.setRefused(o.refusedUntil.Load())
 	b.engine.Store(o.engine.Load())

@@ -13,7 +13,7 @@ type vitals struct {
 	inflight     counter
 	tokens       atomic.Int64  // estimated prompt tokens of the requests in flight
 	seed         uint64        // hash of the URL; never changes
-	weight       atomic.Uint64 // bits of a float64, above 0 and up to 1: its part of the heaviest weight
+	weight       atomic.Uint64 // bits of a float64, above 0 and up to 1: its part of the heaviest weight, see Trouble.weight
 	refusedUntil atomic.Int64
 	ejectedUntil atomic.Int64
 	rampFrom     atomic.Int64 // start of the slow start; 0 if it takes its full share

@@ -62,6 +62,7 @@ type Client struct {
 	born time.Time
 	// progress is when one of its streams last went on or an answer was complete, in nanoseconds since born, to the second.
 	progress atomic.Int64
+	debt     debt
 
 	mu     sync.Mutex
 	idle   []*conn // oldest first

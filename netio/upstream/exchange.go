@@ -23,6 +23,7 @@ type Request struct {
 	Body   [][]byte  // the segments, which one writev writes; nil for GET
 	Type   []byte    // Content-Type of Body; nil means JSON
 	Fresh  bool      // do not use a kept connection
+	Owes   bool      // the backend has work to do for it, see Client.Debt
 	End    time.Time // no deadline of the exchange is later; zero means no such limit
 }
 
@@ -39,6 +40,7 @@ type Exchange struct {
 	up     *Client
 	body   netio.BodyDecoder
 	closes bool // the connection must not be used again
+	owes   debtor
 
 	mu   sync.Mutex // guards what follows; the owner reads conn and armed without it
 	conn *conn
@@ -94,6 +96,7 @@ func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func
 	}
 	x.up = u
 	x.begin(c, req.End, deadline)
+	x.owes.begin(u, req)
 	reused := c.reused
 	var writeErr error
 	x.Wrote, writeErr = c.writeRequest(u, req)
@@ -178,6 +181,7 @@ func (x *Exchange) readHead(reused bool) error {
 			return &Error{Stage: StageHead, Silent: silent, Reused: reused, Cause: x.cause(err), Err: tlsconf.Explain(err)}
 		case x.Head.Status >= 200:
 			x.frame()
+			x.owes.headCame(x)
 			return nil
 		case x.Head.Status == http.StatusSwitchingProtocols:
 			return &Error{Stage: StageHead, Reused: reused, Err: errors.New("status 101")}
@@ -332,6 +336,7 @@ func (x *Exchange) Drop() {
 }
 
 func (x *Exchange) release() *conn {
+	x.owes.end(false)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.conn

@@ -194,6 +194,8 @@ func (f Fault) decodeMessage() string {
 
 func (f Fault) streamMessage() string {
 	switch f.Cause {
+	case Down:
+		return "decode backend hangs, and its streams have ended"
 	case Timeout:
 		return "decode backend sent nothing within timeouts.stream_idle"
 	case Unusable:
