@@ -251,5 +251,8 @@ func edgeRows() []row {
 		id: "T46", what: "engines of two connectors, of one model or two: no pair across them, in no retry and no release; one engine or all of a connector's prefill engines gone: the others serve; what cannot be split goes where it is served alone",
 		tests: []string{"TestTwoConnectorsOfOneModel", "TestTwoModelsOfTwoConnectors", "TestMixedPoolsServeWhatCannotBeSplit",
 			"TestMixedPoolsOutliveAnEngine", "TestMixedPoolsWithoutThePrefillEngineOfOne", "TestMixedPoolsGiveBack"},
+	}, {
+		id: "T47", what: "an engine accepts, its health check passes and it gives nothing: its legs go elsewhere, its streams end later, it comes back; one that is only busy stays",
+		tests: []string{"TestWedgedEngineLosesItsLegs", "TestStreamsOfAWedgedEngineEnd", "TestExpiredDeadlinesOnlyRaiseADoubt"},
 	}}
 }

@@ -225,8 +225,8 @@ func retries() []mutant {
 		test: "TestChecksAfterFailedLegs",
 	}, {
 		name: "the only engine loses its legs as its checks hang", in: "(*Backend).Irreplaceable",
-		old:  "return b.Hung() && ",
-		new:  "return false && b.Hung() && ",
+		old:  "return b.hung.Load() && ",
+		new:  "return false && b.hung.Load() && ",
 		test: "TestOnlyEngineWhoseChecksHangKeepsItsLegs/prefill,_none,_completions",
 	}, {
 		name: "a complete answer is no progress", in: "(*Exchange).Complete",
@@ -238,5 +238,40 @@ func retries() []mutant {
 		old:  "if !IsLocal(e) {",
 		new:  "if IsLocal(e) {\n\t\t\treturn true\n\t\t}\n\t\tif false {",
 		test: "TestDeadEngineIsNotOurFault",
+	}, {
+		name: "an engine that was not asked is wedged", in: "(*Row).Look",
+		old:  "quiet >= doubt+patience && !r.asked.IsZero() && s.At.Sub(r.asked) >= patience",
+		new:  "quiet >= doubt+patience",
+		test: "TestNoEngineIsWedgedUnasked",
+	}, {
+		name: "a canary that came back changes nothing", in: "(*Row).begins",
+		old:  "since = r.shown",
+		new:  "_ = r.shown",
+		test: "TestSilence",
+	}, {
+		name: "those who give up hide that nothing comes", in: "(*Client).repay",
+		old:  "u.debt.owed == 0 && answered",
+		new:  "u.debt.owed == 0",
+		test: "TestDebtOutlivesThoseWhoGiveUp",
+	}, {
+		name: "the head of a stream is an answer", in: "(*debtor).headCame",
+		old:  "|| x.Head.Status == http.StatusOK && x.IsEventStream()",
+		new:  "",
+		test: "TestDebt",
+	}, {
+		name: "legs stay on a wedged engine", in: "Wedge",
+		old:  "return w.of == ofLeg",
+		new:  "return false",
+		test: "TestWedge",
+	}, {
+		name: "the health check brings a wedged engine back", in: "(*Backend).judge",
+		old:  "if b.Trouble.down() {",
+		new:  "if false {",
+		test: "TestWedge",
+	}, {
+		name: "the streams of a wedged engine wait", in: "(*completion).watchedDecode",
+		old:  "c.d.lease.OnWedged(c.onDecodeDown)",
+		new:  "",
+		test: "TestStreamsOfAWedgedEngineEnd",
 	}}
 }
