@@ -29,7 +29,7 @@ func billOf(r *kvparams.Request) bill {
 
 // spent returns the tokens of the completion, as its engines have counted them if they say so, and otherwise estimates.
 // What an engine has computed is paid, however the request ends. An engine that failed has computed nothing that counts.
-func (c *completion) spent() (prompt, answer int) {
+func (c record) spent() (prompt, answer int) {
 	if !c.reached {
 		return 0, 0
 	}
@@ -51,7 +51,7 @@ func (c *completion) spent() (prompt, answer int) {
 
 // givenUp reports that the request ended because its client left or its time was over. Its engines may have worked for it
 // until then.
-func (c *completion) givenUp() bool {
+func (c record) givenUp() bool {
 	return c.failure != nil && givenUp(c.failure)
 }
 
@@ -66,7 +66,7 @@ func givenUp(e *fault.Error) bool {
 // generated estimates the tokens that D has made of an answer without a usage: what it makes in the time that it had,
 // and no more than the request allows. Of a stream, the events show the tokens, except those that D made while the client
 // did not read.
-func (c *completion) generated() int {
+func (c record) generated() int {
 	seen, had, committed := 0, c.d.worked, c.state.get() == stateCommitted
 	if committed && c.d.streamed {
 		seen, had = c.d.relay.content, c.d.relay.waited
@@ -74,7 +74,7 @@ func (c *completion) generated() int {
 	if had == 0 || c.bill.stream && !committed { // no token has come
 		return seen
 	}
-	n := seen + c.d.lease.Backend.Generated(had)*c.bill.choices
+	n := seen + c.d.Lease.Backend.Generated(had)*c.bill.choices
 	if most := c.bill.most * c.bill.choices; most >= 0 {
 		n = min(n, max(seen, most))
 	}
@@ -82,7 +82,7 @@ func (c *completion) generated() int {
 }
 
 // settleKey ends what the request counts for its key.
-func (c *completion) settleKey() {
+func (c record) settleKey() {
 	prompt, answer := c.spent()
 	c.use.End(prompt + answer)
 }
@@ -110,7 +110,7 @@ func (m *tally) pass(p *passing, piece []byte) {
 	if !p.metered() {
 		return
 	}
-	if p.x.IsEventStream() {
+	if p.X.IsEventStream() {
 		p.bill += bytes.Count(piece, eventEnd)
 		return
 	}
@@ -121,7 +121,7 @@ func (m *tally) pass(p *passing, piece []byte) {
 
 // end is called when all of the answer has passed.
 func (m *tally) end(p *passing) {
-	if p.metered() && !p.x.IsEventStream() {
+	if p.metered() && !p.X.IsEventStream() {
 		if u := m.hider.Usage(); u.Prompt >= 0 {
 			p.settle(u.Prompt+max(0, u.Completion), -1)
 		}

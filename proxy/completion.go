@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"sync"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -16,35 +16,12 @@ import (
 	"xpyd/netio"
 	"xpyd/proxy/encode"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
 // maxRounds bounds how often prefill and decode are started for one request.
 const maxRounds = 2
-
-// state says how far a completion has come. Every exit from a state settles three things: the leases,
-// the handle and the client.
-type state uint8
-
-const (
-	stateAdmitted   state = iota // no backend has had any of it
-	statePrefilling              // encoders or P work, and there is still no handle
-	stateHandedOff               // xpyd holds a handle that no decode backend has seen
-	stateDecoding                // D has the request, and nothing has reached the client
-	stateCommitted               // the client has the first byte, so nothing can be tried again
-	states
-)
-
-// String returns the phase as xpyd_client_gone_total and the log name it.
-func (s state) String() string {
-	return [states]string{"admitted", "prefill", "handoff", "decode", "stream"}[s]
-}
-
-// atomicState is a state that its owner writes and the watcher also reads.
-type atomicState struct{ v atomic.Uint32 }
-
-func (a *atomicState) set(s state) { a.v.Store(uint32(s)) }
-func (a *atomicState) get() state  { return state(a.v.Load()) }
 
 // completion is one request from its head to its last byte. Its steps, in order:
 //
@@ -56,67 +33,69 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 //	relay      relay.go, writer.go: the answer, as it comes
 //	finish     finish.go: the one end, with the metrics and the log line
 //
-// cuts.go has the events that may cut its legs meanwhile. A leg that fails reports a fault (faults.go),
-// and fault.Classify judges it.
+// Each leg is made of attempts (package leg), one for each engine that it asks. cuts.go has the events that may cut them
+// meanwhile. A leg that fails reports a fault (faults.go), and fault.Classify judges it.
 //
 // The goroutine of the client's connection owns the completion and carries it through both legs. The
 // watcher only reports that the client has left or that the process ends. Completions are pooled, so
-// nothing of one outlives finish.
+// nothing of one outlives finish, and what goes on in the background has nothing of it.
 type completion struct {
 	writesItself
-	s    *Server
-	ctx  *fasthttp.RequestCtx // until the handler returns
-	conn *netio.Conn
-	api  kvparams.API
-
+	s     *Server
 	watch netio.Watch
-	left  atomic.Uint32 // the state in which the client left, plus 1; 0 while it stays
-	// orphan says that its prefill runs for nobody, see budget.Counts.
-	orphan atomic.Bool
-	stop   atomic.Bool // the process is about to end
-	state  atomicState
-	// broken counts the engines that broke off over the request. See deadly.
-	broken atomic.Int32
+	incoming
+	interrupts
+	choice
+	tries
 
-	id     string // the client's or a fresh one; the client gets it back
-	legID  string // the id of the attempt, the same on both legs
-	target string // the path of both legs, with the client's query
-	fields []byte // header lines for both legs
+	// encoding is the encode stage; nil unless the request has had one.
+	encoding atomic.Pointer[encode.Run]
+	p        prefillLeg
+	d        decodeLeg
+	handoff  handoff.Handoff
 
-	client   budget.Client // counted while the completion lives
-	use      limits.Use    // of the key
-	model    []byte        // a copy, because the body is gone before xpyd writes the log line
-	body     budget.Body
-	*asking      // nil once the completion sends no more requests to backends
-	tokens   int // tokens of the prompt; an estimate unless the client sent ids
-	bill     bill
+	failure *fault.Error
+	erred   bool // the client gets failure in place of an answer
+	times   times
+	trace   trace.Request
+}
+
+// incoming is what came with the request, and whose it is.
+type incoming struct {
+	ctx     *fasthttp.RequestCtx // until the handler returns
+	conn    *netio.Conn
+	api     kvparams.API
+	id      string        // the client's or a fresh one; the client gets it back
+	target  string        // the path of both legs, with the client's query
+	fields  []byte        // header lines for both legs
+	client  budget.Client // counted while the completion lives
+	use     limits.Use    // of the key
+	model   []byte        // a copy, because the body is gone before xpyd writes the log line
+	body    budget.Body
+	*asking     // nil once the completion sends no more requests to backends
+	tokens  int // tokens of the prompt; an estimate unless the client sent ids
+	bill    bill
+}
+
+// choice is the way of the completion through the pools.
+type choice struct {
 	snap     *router.Snapshot
 	speaks   atomic.Pointer[router.Backend] // the D of this round; the watcher reads it too
 	path     path
 	reason   fault.Reason
-	round    int
 	chosen   bool // choosePath has run
-	reached  bool // a backend has had a byte of it, so the path is fixed and counts
 	degraded bool // counts against decode_only.max_share, whichever D has it
-	retrying bool // holds a share of the retry budget
-	moved    bool // a leg failed because health checks took a backend down, so the next retry is free
-	failure  *fault.Error
-	erred    bool // the client gets failure in place of an answer
+}
 
-	onPrefillDown, onDecodeDown, onSourceDown func()
-
-	queued sync.Mutex // guards done and woken
-	done   chan struct{}
-	woken  bool
-
-	// encoding is the encode stage; nil unless the request has had one.
-	encoding atomic.Pointer[encode.Run]
-
-	p       prefillLeg
-	d       decodeLeg
-	handoff handoff.Handoff
-	times   times
-	trace   trace.Request
+// tries is what the completion has tried so far.
+type tries struct {
+	round    round
+	legID    string // of the last pair of legs, the same on both
+	reached  bool   // a backend has had a byte of it, so the path is fixed and counts
+	retrying bool   // holds a share of the retry budget
+	moved    bool   // a leg failed because health checks took a backend down, so the next retry is free
+	// broken counts the engines that broke off over the request. See deadly.
+	broken atomic.Int32
 }
 
 // asking is what only the requests of the legs need. A completion has it until its answer begins, or until a
@@ -124,6 +103,14 @@ type completion struct {
 type asking struct {
 	req          kvparams.Request
 	pSegs, dSegs kvparams.Segments // the bodies of both legs
+}
+
+// round is what belongs to one round: a prefill and a decode. The next one begins with a new value.
+type round struct {
+	n        int  // from 1; 0 before the first
+	prefills int  // P that have failed in it, without those that refused the connection
+	again    bool // a P has failed in it, and another was asked
+	suspect  bool // a D failed with the handle of the last round's P, which is in tried for this
 }
 
 // times are the moments from which the log and the metrics are made.
@@ -158,13 +145,13 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits
 		}
 	}
 	if err != nil || c.gone() { // a leg may have been held after it left, and it may have closed only its write side
-		c.answerError(err)
+		reply{c}.answerError(err)
 		return
 	}
-	c.answer()
+	reply{c}.answer()
 }
 
-// begin sets up a completion from the pool for a request.
+// begin sets up a completion from the pool for a request. It finds nothing of another one there, see clear.
 func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits.Account) {
 	c.s.live.Add(1)
 	c.ctx, c.api = ctx, api
@@ -180,14 +167,9 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limit
 	c.asking = c.s.asking.Get().(*asking)
 	c.req.Deny = c.s.strip(&ctx.Request.Header, of)
 	c.req.FindMedia = c.s.router.Snapshot().Pooled(router.Encode)
-	c.fields = c.s.forward.Append(c.fields[:0], &ctx.Request.Header)
+	c.fields = c.s.forward.Append(c.fields, &ctx.Request.Header)
 	c.beginTrace()
 	c.handoff = c.s.handoffs.Handoff()
-	c.state.set(stateAdmitted)
-	c.degraded, c.chosen, c.reached, c.moved = false, false, false, false
-	c.broken.Store(0)
-	c.legID, c.path, c.reason, c.round = "", pathDisaggregated, fault.ReasonNone, 0
-	c.failure, c.erred = nil, false
 }
 
 // admit counts the client, then reads and scans the body. No backend knows of the request so far.
@@ -209,7 +191,7 @@ func (c *completion) admit() *fault.Error {
 		return fault.BadBody(err)
 	}
 	model := c.req.Model()
-	c.model = append(c.model[:0], model[:min(len(model), loggedModel)]...)
+	c.model = append(c.model, model[:min(len(model), loggedModel)]...)
 	c.trace.SetModel(c.model)
 	if err := c.s.permit(&c.use, model); err != nil {
 		return err
@@ -233,20 +215,20 @@ func (c *completion) run() *fault.Error {
 	if err := c.plan(); err != nil {
 		return err
 	}
-	for c.round = 1; ; c.round++ {
-		c.p.attempts = 0
+	for {
+		c.round = round{n: c.round.n + 1}
 		f := c.tryRound()
 		if f == nil {
 			return nil
 		}
-		if f.Retry == fault.RetryNever || c.round == maxRounds || !c.mayRetry(f.asked) {
+		if f.Retry == fault.RetryNever || c.round.n == maxRounds || !c.mayRetry(f.Asked, retryPatience) {
 			if f.Retry != fault.RetryNever && c.overdue() {
 				return fault.ErrDeadline()
 			}
-			return c.nameBroken(f.told)
+			return c.nameBroken(f.Told)
 		}
-		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.Code).Str("error", f.told.Why()).
-			Str("prefill", c.p.lease.Backend.Name()).Str("decode", c.d.lease.Backend.Name()).Msg("round failed, another one begins")
+		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.Code).Str("error", f.Told.Why()).
+			Str("prefill", c.p.Lease.Backend.Name()).Str("decode", c.d.Lease.Backend.Name()).Msg("round failed, another one begins")
 		c.s.metrics.RoundRetried()
 		if gone := c.interrupted(); gone != nil {
 			return gone
@@ -254,34 +236,47 @@ func (c *completion) run() *fault.Error {
 	}
 }
 
-// tryRound is one prefill and one decode. It reserves decode first: what cannot be decoded is never prefilled.
-func (c *completion) tryRound() *failure {
-	c.p.x.Forget() // a leg that does not begin in this round must not count as sent
-	c.d.x.Forget()
-	if err := c.reserveDecode(nil); err != nil {
-		return ends(err)
-	}
-	c.choosePath()
-	c.legID = c.id + "-" + heads.RandomHex(8)
-	c.times.handed = time.Time{}
-	if ended := c.encode(); ended != nil {
-		c.d.lease.Release(router.NoVerdict)
-		return ends(ended)
-	}
-	if c.path == pathDisaggregated {
-		if c.dialect().Concurrent() {
-			return c.bothLegs()
+// tryRound is one prefill and one decode, or several if they begin together and P fails first. It reserves decode first:
+// what cannot be decoded is never prefilled. A D that was not asked goes back when the round ends.
+func (c *completion) tryRound() (failed *leg.Failure) {
+	defer func() {
+		if failed != nil {
+			c.d.Free()
 		}
-		if f := c.prefill(); f != nil {
-			c.d.lease.Release(router.NoVerdict)
-			return f
+	}()
+	for {
+		c.p.X.Forget() // a leg that does not begin now must not count as sent
+		c.d.X.Forget()
+		if err := c.d.reserve(nil); err != nil {
+			return leg.Ends(err)
 		}
+		c.choosePath()
+		c.legID = c.id + "-" + heads.RandomHex(8)
+		c.times.handed = time.Time{}
+		if ended := c.encode(); ended != nil {
+			return leg.Ends(ended)
+		}
+		if c.path == pathDisaggregated && c.dialect().Concurrent() {
+			f, again := pair{c}.run()
+			if !again {
+				return f
+			}
+			continue
+		}
+		if c.path == pathDisaggregated {
+			if f := c.p.prefill(); f != nil {
+				return f
+			}
+		}
+		return c.d.decode()
 	}
-	return c.decode()
 }
 
+// reply is a completion whose handler answers the client, with an error or with the head of D's answer.
+type reply struct{ *completion }
+
 // answerError ends a completion that has nothing for the client but an error.
-func (c *completion) answerError(err *fault.Error) {
+func (c reply) answerError(err *fault.Error) {
 	if c.gone() {
 		err = fault.ErrGone()
 	}
@@ -301,10 +296,10 @@ func (c *completion) answerError(err *fault.Error) {
 }
 
 // answer hands the response to fasthttp, which calls WriteTo and CloseWithError after the handler has returned.
-func (c *completion) answer() {
+func (c reply) answer() {
 	c.ctx.SetStatusCode(fasthttp.StatusOK)
 	h := &c.ctx.Response.Header
-	h.SetContentTypeBytes(c.d.x.Head.ContentType)
+	h.SetContentTypeBytes(c.d.X.Head.ContentType)
 	h.Set("Cache-Control", "no-store")
 	c.commonHeaders()
 	if c.d.streamed {
@@ -318,7 +313,34 @@ func (c *completion) answer() {
 	c.ctx = nil
 }
 
-func (c *completion) commonHeaders() {
+// answerUntilClose answers an HTTP/1.0 client if the answer has no known length. fasthttp would
+// write chunks, so the answer is written here, inside the handler, and fasthttp writes nothing.
+//
+// Such a client takes every end of the connection except a reset for the end of the answer. So
+// until the whole answer has been written, every close resets the connection. The end of this
+// process is such a close too.
+func (c reply) answerUntilClose() {
+	ctx, conn := c.ctx, c.conn
+	c.ctx = nil
+	c.s.cors.Mark(ctx) // nothing follows the head that is taken below
+	ctx.SetConnectionClose()
+	ctx.HijackSetNoResponse(true)
+	ctx.Hijack(func(net.Conn) {}) // fasthttp closes the connection after this function
+	err := conn.SetLinger(0)
+	if err == nil {
+		_ = conn.SetWriteDeadline(time.Now().Add(c.s.cfg.Timeouts.WriteStall + rearm))
+		_, err = c.WriteTo(&netio.UntilClose{Conn: conn, Head: ctx.Response.Header.Header()})
+	}
+	_ = c.CloseWithError(err) // it returns c to the pool
+	if err == nil {
+		err = conn.SetLinger(-1)
+	}
+	if err != nil {
+		_ = conn.Close()
+	}
+}
+
+func (c reply) commonHeaders() {
 	h := &c.ctx.Response.Header
 	h.Set("X-Request-Id", c.id)
 	c.use.Headers(time.Now(), h.Set)
@@ -346,6 +368,8 @@ func (c *completion) overdue() bool { return !time.Now().Before(c.times.end) }
 // newCompletion makes a completion for the pool. It binds once the functions that the router calls.
 func (s *Server) newCompletion() any {
 	c := &completion{s: s}
-	c.onPrefillDown, c.onDecodeDown, c.onSourceDown = c.prefillDown, c.decodeDown, c.sourceDown
+	c.p = prefillLeg{c: c, Attempt: &leg.Attempt{Of: fault.Prefill, Meter: s.metrics}}
+	c.d = decodeLeg{c: c, Attempt: &leg.Attempt{Of: fault.Decode, Meter: s.metrics}}
+	c.p.onDown, c.d.onDown, c.d.onSourceDown = c.p.down, c.d.down, c.d.sourceDown
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"xpyd/engines/handoff"
 	"xpyd/kvparams"
 	"xpyd/netio/upstream"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
@@ -67,21 +68,22 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 		happens func(c *completion)
 		p, d    cut
 	}{
-		"the client leaves": {(*completion).ClientGone, cut{cutGone, prefillGrace}, cut{cutGone, decodeGrace}},
-		"the process ends":  {(*completion).ServerStopping, cut{cutStop, prefillGrace}, cut{cutStop, 0}},
-		"P goes down":       {(*completion).prefillDown, cut{cutDown, downGrace}, cut{}},
-		"D goes down":       {(*completion).decodeDown, cut{}, cut{cutDown, 0}},
+		"the client leaves": {(*completion).ClientGone, cut{leg.CutGone, prefillGrace}, cut{leg.CutGone, decodeGrace}},
+		"the process ends":  {(*completion).ServerStopping, cut{leg.CutStop, prefillGrace}, cut{leg.CutStop, 0}},
+		"P goes down":       {func(c *completion) { c.p.down() }, cut{leg.CutDown, downGrace}, cut{}},
+		"D goes down":       {func(c *completion) { c.d.down() }, cut{}, cut{leg.CutDown, 0}},
 		"P goes down while D loads": {func(c *completion) {
+			c.bill.stream = true
 			c.handoff = issuedHandoff(handoff.KV{Lease: lease, LeaseMargin: margin})
-			c.sourceDown()
-		}, cut{}, cut{cutSource, 0}},
+			c.d.sourceDown()
+		}, cut{}, cut{leg.CutSource, 0}},
 		"P goes down while D loads for the last time": {func(c *completion) {
-			c.d.buffered, c.d.last = true, true
+			c.round.n = maxRounds
 			c.handoff = issuedHandoff(handoff.KV{Lease: lease, LeaseMargin: margin})
-			c.sourceDown()
-		}, cut{}, cut{cutSource, lease - margin}},
-		"P goes down after the client has left": {func(c *completion) { c.ClientGone(); c.prefillDown() }, cut{cutGone, prefillGrace}, cut{cutGone, decodeGrace}},
-		"the process ends after D went down":    {func(c *completion) { c.decodeDown(); c.ServerStopping() }, cut{cutStop, prefillGrace}, cut{cutDown, 0}},
+			c.d.sourceDown()
+		}, cut{}, cut{leg.CutSource, lease - margin}},
+		"P goes down after the client has left": {func(c *completion) { c.ClientGone(); c.p.down() }, cut{leg.CutGone, prefillGrace}, cut{leg.CutGone, decodeGrace}},
+		"the process ends after D went down":    {func(c *completion) { c.d.down(); c.ServerStopping() }, cut{leg.CutStop, prefillGrace}, cut{leg.CutDown, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dialect, _ := kvparams.Lookup("nixl")
@@ -91,7 +93,7 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 			c.s.bounds.Store(&bounds{Timeouts: timeouts})
 			c.s.cfg.KV.Lease, c.s.cfg.KV.LeaseMargin = lease, margin
 			u, seen := muteBackend(t)
-			ended := map[*upstream.Exchange]chan error{&c.p.x: make(chan error, 1), &c.d.x: make(chan error, 1)}
+			ended := map[*upstream.Exchange]chan error{&c.p.X: make(chan error, 1), &c.d.X: make(chan error, 1)}
 			for x, done := range ended {
 				go func() {
 					done <- x.Do(u, &upstream.Request{Method: "GET", Path: "/"}, time.Now().Add(time.Minute), false)
@@ -100,13 +102,13 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 			}
 			began := time.Now()
 			tc.happens(c)
-			for x, want := range map[*upstream.Exchange]cut{&c.p.x: tc.p, &c.d.x: tc.d} {
+			for x, want := range map[*upstream.Exchange]cut{&c.p.X: tc.p, &c.d.X: tc.d} {
 				if x.CutBy() != want.why {
 					t.Errorf("cut by %d, want %d", x.CutBy(), want.why)
 				}
 				if want.why == 0 {
-					x.Cut(cutOther, time.Now()) // so that the test ends
-					want.why = cutOther
+					x.Cut(leg.CutOther, time.Now()) // so that the test ends
+					want.why = leg.CutOther
 				}
 				err := <-ended[x]
 				var ue *upstream.Error

@@ -10,29 +10,27 @@ import (
 	"xpyd/engines/handoff"
 	"xpyd/intake/budget"
 	"xpyd/kvparams"
-	"xpyd/metrics/trace"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
 // decodeLeg is the second leg. It sends the client's own request with the handle, and its answer goes to the client.
 type decodeLeg struct {
-	x       upstream.Exchange
-	lease   router.Lease
+	*leg.Attempt
+	c                    *completion
+	onDown, onSourceDown func() // down and sourceDown, bound once
+
 	tried   []*router.Backend // by this request, whatever they failed of
 	refused []*router.Backend // gave no connection, or lack an image of the request, so useless for the rest of it
 	failed  *router.Backend   // of the last round, if it failed with a handle
 	// source watches P while D may be loading P's blocks, because D waits without a limit for a
 	// P that is frozen.
-	source   router.Watch
-	buffered bool // the answer comes whole, so nothing shows that the blocks are loaded
-	last     bool // no round follows
-	ejected  bool // D was reserved although it was ejected, because no other was to be had
-	leg      kvparams.Leg
-	started  time.Time
-	worked   time.Duration // how long D had the request when it answered, or was given up
-	span     trace.Leg
+	source  router.Watch
+	ejected bool // D was reserved although it was ejected, because no other was to be had
+	leg     kvparams.Leg
+	worked  time.Duration // how long D had the request when it answered, or was given up
 	// The router learns prices from these. own is the estimated tokens that D does not have in
 	// its cache, and ahead those that it was already computing. streams is what D did at the first event.
 	own, ahead int
@@ -50,226 +48,213 @@ type decodeLeg struct {
 }
 
 // alone reports whether the round's backend serves the request without a prefill.
-func (d *decodeLeg) alone() bool { return !d.lease.Backend.Bound.Load() }
+func (d *decodeLeg) alone() bool { return !d.Lease.Backend.Bound.Load() }
 
 // decode sends the request to the reserved D and reads its answer until the client may have it: up to
 // the first event that commits, or a whole checked body.
-func (c *completion) decode() *failure {
+func (d *decodeLeg) decode() *leg.Failure {
+	c := d.c
 	for {
 		if gone := c.interrupted(); gone != nil {
 			c.abandon(nil)
-			c.d.lease.Release(router.NoVerdict)
-			return ends(gone)
+			return leg.Ends(gone)
 		}
-		if err := c.swapUnfit(); err != nil {
+		if err := d.swapUnfit(); err != nil {
 			c.abandon(nil)
-			return c.elsewhere(ends(err))
+			return c.elsewhere(leg.Ends(err))
 		}
 		// This comes after the last wait for a slot, in which the handle has aged.
-		if c.handoff.Unseen() && !c.handoff.FreshFor(c.d.lease.Backend) {
-			f := c.fail(nil, fault.Fault{Leg: fault.Decode, At: fault.AtPool, Cause: fault.Stale, Handle: true}, nil)
-			c.d.lease.Release(f.Outcome)
-			return f
+		if c.handoff.Unseen() && !c.handoff.FreshFor(d.Lease.Backend) {
+			return c.fail(nil, fault.Fault{Leg: fault.Decode, At: fault.AtPool, Cause: fault.Stale, Handle: true}, nil)
 		}
-		b := c.d.lease.Backend
-		c.d.started = time.Now()
-		f := c.watchedDecode(b)
-		c.noteSent(c.d.x.Sent())
+		b := d.Lease.Backend
+		call := c.call(d.onDown)
+		f := d.Run(&call, d.watched)
+		c.noteSent(d.X.Sent())
 		if f == nil {
+			d.Lease.OnWedged(d.onDown) // the answer goes on
 			return nil
 		}
-		c.decodeTried(b, f)
+		d.noteTried(b, f)
 		if f.Retry != fault.RetryFree {
 			return f
 		}
 		if c.interrupted() != nil {
-			return f.final()
+			return f.Final()
 		}
 		// No D has seen the handle, so the next one may have it.
-		c.d.refused = append(c.d.refused, b)
-		if err := c.reserveDecode(b); err != nil {
+		d.refused = append(d.refused, b)
+		if err := d.reserve(b); err != nil {
 			c.abandon(nil)
-			return c.elsewhere(ends(err))
+			return c.elsewhere(leg.Ends(err))
 		}
 	}
 }
 
-// decodeTried closes a leg that failed, and notes b so that the request does not ask it again.
-func (c *completion) decodeTried(b *router.Backend, f *failure) {
-	if givenUp(f.told) && !c.times.handed.IsZero() {
-		c.d.worked = time.Since(c.times.handed)
+// noteTried notes how the leg on b failed, and has the request not ask b again.
+func (d *decodeLeg) noteTried(b *router.Backend, f *leg.Failure) {
+	c := d.c
+	if givenUp(f.Told) && !c.times.handed.IsZero() {
+		d.worked = time.Since(c.times.handed)
 	}
-	c.endDecode(b, f.Outcome, f.Code)
-	c.d.x.Uncut(cutDown, cutSource) // for the next backend
-	c.moved = c.moved || f.moved
+	c.moved = c.moved || f.Moved
 	if c.interrupted() == nil {
-		c.d.tried = append(c.d.tried, b)
+		d.tried = append(d.tried, b)
 	}
 }
 
-// watchedDecode runs decodeAttempt and watches both engines that it depends on.
-func (c *completion) watchedDecode(b *router.Backend) *failure {
-	c.d.lease.OnDown(c.onDecodeDown)
-	if c.d.buffered, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.Live() {
-		c.handoff.Watch(&c.d.source, c.onSourceDown)
+// watched runs attempt on b, which its attempt watches, and watches P, whose blocks D may wait for.
+func (d *decodeLeg) watched(b *router.Backend) *leg.Failure {
+	c := d.c
+	if c.handoff.Live() {
+		c.handoff.Watch(&d.source, d.onSourceDown)
 	} else if c.path == pathDisaggregated && c.grace().Finishes {
-		c.d.source.On(c.p.lease.Backend, c.onSourceDown) // also once P has answered, because D waits long for its blocks
+		d.source.On(c.p.Lease.Backend, d.onSourceDown) // also once P has answered, because D waits long for its blocks
 	}
-	f := c.decodeAttempt(b)
-	c.d.source.Off()
-	c.d.lease.OnDown(nil)
-	if f == nil {
-		c.d.x.Uncut(cutDown, cutSource) // D has answered, and its answer goes on
-		c.d.lease.OnWedged(c.onDecodeDown)
-	}
-	return f
+	defer d.source.Off()
+	return d.attempt(b)
 }
 
 // sourceBack reads on for D's answer if err is a cut for a P that went down and is back by now. The
 // cut was put off until just before the end of the lease, so P still holds the blocks for D.
-func (c *completion) sourceBack(err error, deadline time.Time) error {
+func (d *decodeLeg) sourceBack(err error, deadline time.Time) error {
+	c := d.c
 	var ue *upstream.Error
-	if !errors.As(err, &ue) || ue.Cause != cutSource || ue.Stage != upstream.StageHead || c.dialect().Concurrent() || c.handoff.From().State() == router.Down || c.handoff.Gone() {
+	if !errors.As(err, &ue) || ue.Cause != leg.CutSource || ue.Stage != upstream.StageHead || c.dialect().Concurrent() || c.handoff.From().State() == router.Down || c.handoff.Gone() {
 		return err
 	}
-	if c.d.x.Uncut(cutSource); c.d.x.CutBy() != 0 {
+	if d.X.Uncut(leg.CutSource); d.X.CutBy() != 0 {
 		return err
 	}
-	c.handoff.Watch(&c.d.source, c.onSourceDown) // again, because it tells only once
-	c.d.x.SetDeadline(deadline)
-	return c.d.x.ReadHead()
+	c.handoff.Watch(&d.source, d.onSourceDown) // again, because it tells only once
+	d.X.SetDeadline(deadline)
+	return d.X.ReadHead()
 }
 
 // fit reports whether the reserved D should be asked. A D that was already ejected when it was reserved is
 // the best that there is: without it, only those are left that have failed this request.
-func (c *completion) fit() bool {
-	d := c.d.lease.Backend
-	return d.Fit() || c.d.ejected && d.State() != router.Down
+func (d *decodeLeg) fit() bool {
+	b := d.Lease.Backend
+	return b.Fit() || d.ejected && b.State() != router.Down
 }
 
 // swapUnfit reserves another D if the reserved one was ejected or went down while P worked.
-func (c *completion) swapUnfit() *fault.Error {
-	if c.fit() {
+func (d *decodeLeg) swapUnfit() *fault.Error {
+	if d.fit() {
 		return nil
 	}
-	c.leaveDecode()
-	return c.reserveDecode(c.d.lease.Backend)
+	d.leave()
+	return d.reserve(d.Lease.Backend)
 }
 
-// leaveDecode gives up a D that has not been asked, so that another one can be reserved.
-func (c *completion) leaveDecode() {
-	c.d.tried = append(c.d.tried, c.d.lease.Backend)
-	c.d.lease.Release(router.NoVerdict)
+// leave gives up a D that has not been asked, so that another one can be reserved.
+func (d *decodeLeg) leave() {
+	d.tried = append(d.tried, d.Lease.Backend)
+	d.Free()
 }
 
-// endDecode ends the leg with its connection and its lease, and counts it. Later calls do nothing.
-func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed fault.Code) {
-	if !c.d.lease.Held() {
+// endAnswer ends the leg of an answer that the client has, or had a part of. Later calls do nothing.
+func (d *decodeLeg) endAnswer(o router.Outcome, failed fault.Code) {
+	if !d.Lease.Held() {
 		return
 	}
 	if o == router.OK {
-		c.d.x.Complete()
-		c.d.x.Finish()
-	} else {
-		c.d.x.Drop()
+		d.X.Complete()
 	}
-	c.s.metrics.Leg(fault.Decode, b, o, failed, time.Since(c.d.started))
-	c.d.span.End(trace.LegEnd{ID: c.legID, Status: c.d.x.Head.Status, Outcome: o.String(), Code: failed.String()})
-	c.d.lease.Release(o) // last, because a backend that has left is forgotten without a lease, and its series with it
+	d.End(leg.End{Outcome: o, Code: failed})
 }
 
-func (c *completion) decodeAttempt(b *router.Backend) *failure {
+func (d *decodeLeg) attempt(b *router.Backend) *leg.Failure {
+	c := d.c
 	c.state.set(stateDecoding)
-	d := &c.d
 	var handle kvparams.Handle
 	if c.handoff.Unseen() {
 		handle = c.handoff.SendTo(b)
 	}
-	d.own, d.ahead = max(0, d.lease.Tokens()-d.lease.Cached()), 0
+	d.own, d.ahead = max(0, d.Lease.Tokens()-d.Lease.Cached()), 0
 	if c.path == pathDecodeOnly {
-		d.ahead = d.lease.Compute(d.own, c.req.Stream())
+		d.ahead = d.Lease.Compute(d.own, c.req.Stream())
 		c.dSegs = c.encoding.Load().AppendTo(c.req.AppendPlain(c.dSegs[:0]))
 	} else {
-		d.lease.Pull(d.own, c.req.Stream())
+		d.Lease.Pull(d.own, c.req.Stream())
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
 		c.dSegs = c.dialect().AppendDecode(c.dSegs[:0], &c.req, handle, &d.leg)
 	}
-	c.trace.Leg(&d.span, "decode", b.URL, c.api.Path(), c.round, c.fields)
 	deadline := time.Now().Add(c.s.bound().Timeouts.FirstEvent)
 	// A handle must not reach D twice, so it gets no second try on a fresh connection. Neither does an
 	// id that pairs this leg with P's.
 	again := handle.None() && (c.path == pathDecodeOnly || !c.dialect().Concurrent())
-	err := d.x.Do(c.s.engines.Client(b), c.request(c.dSegs, &d.span), deadline, again)
-	c.times.handed = d.x.Wrote
+	err := d.X.Do(c.s.engines.Client(b), c.request(c.dSegs, d.Attempt), deadline, again)
+	c.times.handed = d.X.Wrote
 	if err != nil {
-		err = c.sourceBack(err, deadline)
+		err = d.sourceBack(err, deadline)
 	}
 	if err == nil {
-		err = c.decodeAnswered()
+		err = d.answered()
 	}
 	if err == nil {
 		return nil
 	}
-	var failed *failure
+	var failed *leg.Failure
 	if errors.As(err, &failed) {
 		return failed
 	}
-	return c.decodeBroke(b, err)
+	return d.broke(b, err)
 }
 
-// decodeAnswered reads D's answer up to the point where the client may have it. A *failure is D's
+// answered reads D's answer up to the point where the client may have it. A *failure is D's
 // own. Any other error is the transport's.
-func (c *completion) decodeAnswered() error {
-	x := &c.d.x
-	if c.d.relay.pooled == nil {
-		c.d.relay.borrow(&c.s.buffers)
+func (d *decodeLeg) answered() error {
+	c := d.c
+	x := &d.X
+	if d.relay.pooled == nil {
+		d.relay.borrow(&c.s.buffers)
 	}
 	status := x.Head.Status
 	if status == fasthttp.StatusOK && x.IsEventStream() {
-		c.d.streamed, c.d.size = true, -1
-		return c.firstEvents()
+		d.streamed, d.size = true, -1
+		return d.firstEvents()
 	}
-	c.d.streamed = false
-	buf, err := c.s.readHeld(x, c.d.relay.buf[:0], c.client, &c.d.held)
-	c.d.relay.buf = buf
+	d.streamed = false
+	buf, err := c.s.readHeld(x, d.relay.buf[:0], c.client, &d.held)
+	d.relay.buf = buf
 	switch {
 	case errors.Is(err, upstream.ErrTooLarge):
-		return c.commitLarge(err)
+		return d.commitLarge(err)
 	case err != nil:
 		return err
 	case status == fasthttp.StatusOK:
-		return c.commitWhole()
+		return d.commitWhole()
 	}
-	return c.decodeRefused(status, buf)
+	return d.rejected(status, buf)
 }
 
 // commitWhole checks a complete answer and prepares it for the client.
-func (c *completion) commitWhole() error {
-	d := &c.d
+func (d *decodeLeg) commitWhole() error {
+	c := d.c
 	if d.whole == nil {
 		d.whole = new(kvparams.Completion)
 	}
 	if err := d.whole.ParseAs(c.api, d.relay.buf, c.req.Choices()); err != nil {
-		c.s.log.Error().Str("request_id", c.id).Str("decode", d.lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
-		return c.decodeFlawed(fault.Unusable, nil)
+		c.s.log.Error().Str("request_id", c.id).Str("decode", d.Lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
+		return d.flawed(fault.Unusable, nil)
 	}
 	d.out = d.whole.AppendClient(d.out[:0], c.cachedTokens())
 	d.size, d.large = d.out.Len(), false
 	d.relay.handle = d.whole.Handle()
-	d.lease.Backend.Answered(d.whole.Usage().Completion/c.bill.choices, time.Since(c.times.handed))
+	d.Lease.Backend.Answered(d.whole.Usage().Completion/c.bill.choices, time.Since(c.times.handed))
 	c.commit()
-	c.endDecode(d.lease.Backend, router.OK, fault.CodeNone) // D is done, so a client that reads slowly holds no place on it
+	d.endAnswer(router.OK, fault.CodeNone) // D is done, so a client that reads slowly holds no place on it
 	return nil
 }
 
 // commitLarge lets an answer through as it comes. It is too large to buffer, or there is no room for it, as err says.
-func (c *completion) commitLarge(err error) error {
-	d := &c.d
-	if d.x.UntilClose() {
-		return c.decodeFlawed(tooLarge(err), tooLargeToHold(err))
+func (d *decodeLeg) commitLarge(err error) error {
+	if d.X.UntilClose() {
+		return d.flawed(leg.TooLarge(err), tooLargeToHold(err))
 	}
-	d.large, d.size = true, max(-1, int(d.x.Head.Length))
-	c.commit()
+	d.large, d.size = true, max(-1, int(d.X.Head.Length))
+	d.c.commit()
 	return nil
 }
 
@@ -280,13 +265,13 @@ func (c *completion) commit() {
 	c.d.worked = time.Since(c.times.handed)
 	c.endRetry()
 	c.s.clients.Served(c.client)
-	c.firstToken()
+	c.d.firstToken()
 	if c.path == pathDecodeOnly && c.p.refusing != nil {
 		c.s.engines.Refused(c.p.refusing, c.p.always, c.p.flag)
 	}
 	c.sawMedia()
 	if c.handoff.Live() {
-		pair := router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend}
+		pair := router.Pair{Prefill: c.handoff.From(), Decode: c.d.Lease.Backend}
 		if c.snap.Pairs().Worked(pair); c.d.streamed {
 			c.snap.Pairs().Took(pair, c.d.worked)
 		}
@@ -294,7 +279,7 @@ func (c *completion) commit() {
 		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}
-	if !c.p.beside.freesAtEnd() { // P may still be reading the body and writing its answer
+	if !c.p.beside.usesAsked() { // otherwise P may still be reading the body and writing its answer
 		c.freeAsked()
 	}
 }
@@ -302,22 +287,21 @@ func (c *completion) commit() {
 // sawMedia notes which engines have in their caches what the request names by a uuid.
 func (c *completion) sawMedia() {
 	ids := c.req.MediaIDs(nil, false)
-	c.s.engines.SawMedia(c.d.lease.Backend, ids)
+	c.s.engines.SawMedia(c.d.Lease.Backend, ids)
 	if c.path == pathDisaggregated {
-		c.s.engines.SawMedia(c.p.lease.Backend, ids)
+		c.s.engines.SawMedia(c.p.Lease.Backend, ids)
 	}
 }
 
 // freeAsked gives back what only the legs' requests and P's answer need.
 func (c *completion) freeAsked() {
 	c.freeBody()
-	c.freeAnswer()
+	c.p.freeAnswer()
 }
 
 // freeAnswer gives the buffer of P's answer back. The handle has ended, or a release has it.
-func (c *completion) freeAnswer() {
-	p := &c.p
-	c.s.answers.TakeBackLong(p.lent, p.buf)
+func (p *prefillLeg) freeAnswer() {
+	p.c.s.answers.TakeBackLong(p.lent, p.buf)
 	p.lent, p.buf = nil, nil
 }
 
@@ -347,11 +331,12 @@ func (c *completion) cachedTokens() int {
 
 // firstEvents reads events until one commits, and keeps them all for the client. After a failure
 // before that, the client has had nothing, so the request may be tried again.
-func (c *completion) firstEvents() error {
-	r := &c.d.relay
+func (d *decodeLeg) firstEvents() error {
+	c := d.c
+	r := &d.relay
 	r.start(c.api, c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
 	for {
-		err := c.fillEvents()
+		err := d.fillEvents()
 		r.cached = c.cachedTokens()
 		r.scan()
 		switch {
@@ -359,17 +344,17 @@ func (c *completion) firstEvents() error {
 			c.commit()
 			return nil
 		case r.broken:
-			return c.decodeFlawed(fault.Reported, nil)
+			return d.flawed(fault.Reported, nil)
 		case r.done:
-			return c.decodeFlawed(fault.Tokenless, nil)
+			return d.flawed(fault.Tokenless, nil)
 		case errors.Is(err, io.EOF):
-			return c.decodeFlawed(fault.Cut, nil)
-		case errors.Is(err, errNoRoom):
-			return c.decodeFlawed(fault.NoRoom, fault.ErrTooLargeToHold(true))
+			return d.flawed(fault.Cut, nil)
+		case errors.Is(err, leg.ErrNoRoom):
+			return d.flawed(fault.NoRoom, fault.ErrTooLargeToHold(true))
 		case err != nil:
 			return err
 		case int64(len(r.buf)) > c.s.cfg.Limits.Answer:
-			return c.decodeFlawed(fault.TooLarge, fault.ErrEventTooLarge())
+			return d.flawed(fault.TooLarge, fault.ErrEventTooLarge())
 		}
 	}
 }

@@ -13,16 +13,13 @@ func (s *Server) newEncode() *encode.Stage {
 		Router: s.router, Client: s.engines.Client, Suspect: s.engines.Suspect, Place: s.handoffs.Place, Live: s.live.Load, Guard: s.guard,
 		Refused: func(status int) fault.Fault { return s.refused(fault.Prefill, status) },
 		Queued:  func(d time.Duration) { s.metrics.Queued(int(router.Encode), d) }, Items: s.metrics.EncodeItems,
-		Ended: func(b *router.Backend, o router.Outcome, d time.Duration) {
-			s.metrics.Leg(fault.Encode, b, o, fault.CodeNone, d)
-		},
-		MaxBroken: maxBroken, Log: s.failedLog,
+		Meter: s.metrics, MaxBroken: maxBroken, Log: s.failedLog,
 	})
 }
 
 // encode has images, sounds and videos of the request encoded before the first round's legs.
 func (c *completion) encode() *fault.Error {
-	if c.round > 1 || c.p.again || c.req.Media() == 0 {
+	if c.round.n > 1 || c.round.again || c.req.Media() == 0 {
 		return nil
 	}
 	job := encode.Job{

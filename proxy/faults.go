@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"errors"
 
 	"github.com/valyala/fasthttp"
@@ -9,63 +8,58 @@ import (
 	"xpyd/kvparams"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
 // This file turns what happened to a failed leg into a fault for fault.Classify to judge.
 
-// prefillBroke judges a prefill leg that failed in the transport or at its limits.
-func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
-	ended, late := c.endedBy(), c.prefillLate()
-	f := fault.Fault{Leg: fault.Prefill, At: fault.AtLimit, Status: c.p.x.Head.Status, Cause: cmp.Or(ended, fault.TooLarge)}
+// broke judges a prefill leg that failed in the transport or at its limits.
+func (p *prefillLeg) broke(b *router.Backend, err error) *leg.Failure {
+	c := p.c
+	w := leg.Why{Ended: c.endedBy(), Late: p.late(), Overdue: c.overdue()}
 	var ue *upstream.Error
-	if !errors.As(err, &ue) {
-		return c.fail(b, f, nil)
-	}
-	if ue.BrokeOff() && !late { // a P whose connection was half-closed hangs up
-		c.prefillBrokeOff(b, ue)
-	}
-	f.At, f.HungUp = reachedBy(ue), ended == fault.NoCause && !late && !ue.TimedOut()
+	broke := errors.As(err, &ue)
+	over := w.Late || broke && ue.TimedOut()
 	switch {
-	case ended != fault.NoCause:
-	case f.At == fault.AtDial && upstream.IsLocal(ue.Err):
-		f.Cause = fault.Descriptors
-	case f.At == fault.AtDial:
-		f.Cause = fault.Broke
-	case c.p.x.IsCut(cutDown):
-		f.Cause = fault.Down
-	case (late || ue.TimedOut()) && c.p.x.IsCut(cutOther):
-		f.Cause = fault.Other
-	case (late || ue.TimedOut()) && c.overdue():
-		f.Cause = fault.Overdue
-	case late || ue.TimedOut():
-		f.Cause = fault.Timeout
-	case ue.LongHead():
-		f.Cause = fault.LongHead
-	default:
-		f.Cause = fault.Broke
+	case p.X.IsCut(leg.CutDown):
+		w.Cut = fault.Down
+	case over && p.X.IsCut(leg.CutOther):
+		w.Cut = fault.Other
 	}
-	failed := c.fail(b, f, nil)
+	if broke && ue.BrokeOff() && !w.Late { // a P whose connection was half-closed hangs up
+		p.brokeOff(b, ue)
+	}
+	f := p.Fault(err, w)
+	f.HungUp = broke && !over && w.Ended == fault.NoCause
+	return c.fail(b, f, explained(f, err))
+}
+
+// explained is what the client is told of an exchange that failed with err, which the log gets.
+func explained(f fault.Fault, err error) *fault.Error {
+	told := f.Tell(fault.Classify(f).Code)
 	if f.Cause == fault.Broke {
-		failed.told.Log = ue.Error()
+		told.Log = err.Error()
 	}
-	return failed
+	return told
 }
 
 // badAnswer judges an answer of P that is of no use, or has kv_transfer_params that D would hang or die of.
-func (c *completion) badAnswer(b *router.Backend, f fault.Fault, why error) *failure {
+func (p *prefillLeg) badAnswer(b *router.Backend, f fault.Fault, why error) *leg.Failure {
+	c := p.c
 	if f.Cause = fault.OfAnswer(why); f.Cause != fault.Ended {
 		c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + why.Error())
 	}
 	return c.fail(b, f, nil)
 }
 
-// prefillRefused judges an answer of P that is not a 200.
-func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
+// rejected judges an answer of P that is not a 200.
+func (p *prefillLeg) rejected(b *router.Backend, status int) *leg.Failure {
+	c := p.c
 	f := c.s.refused(fault.Prefill, status)
 	flag, always := "", kvparams.Trait(0)
 	if f.Cause == fault.Status && status < 500 {
-		flag, always = kvparams.RefusingFlag(c.p.buf)
+		flag, always = kvparams.RefusingFlag(p.buf)
 	}
 	traits := c.req.Traits()
 	switch {
@@ -78,122 +72,85 @@ func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
 		f.Cause, flag = fault.Flags, "--max-model-len"
 	}
 	if f.Cause == fault.Flags || f.Cause == fault.Forced && flag != "" {
-		c.p.refusing, c.p.flag, c.p.always = b, flag, always&traits
+		p.refusing, p.flag, p.always = b, flag, always&traits
 	}
-	return c.refusedLeg(f, b, &c.p.x, c.p.buf, c.pSegs)
+	return c.refusedLeg(f, b, &p.X, p.buf, c.pSegs)
 }
 
-// decodeBroke judges a failure of the transport before the client had anything.
-func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
+// broke judges a failure of the transport before the client had anything.
+func (d *decodeLeg) broke(b *router.Backend, err error) *leg.Failure {
+	c := d.c
 	var ue *upstream.Error
 	if !errors.As(err, &ue) {
 		panic("BUG: decode leg failed with " + err.Error())
 	}
-	f := fault.Fault{Leg: fault.Decode, At: reachedBy(ue), Handle: c.handoff.Live(), Cause: c.decodeCause(ue)}
-	if c.handoff.Failed(ue, c.d.x.Head.Status, nil); ue.BrokeOff() {
+	f := d.Fault(err, d.why(ue))
+	f.Handle = c.handoff.Live()
+	if c.handoff.Failed(ue, d.X.Head.Status, nil); ue.BrokeOff() {
 		c.broken.Add(1)
 	}
-	f.HungUp = f.At > fault.AtDial && (!ue.TimedOut() || c.d.x.HungUp())
+	f.HungUp = f.At > fault.AtDial && (!ue.TimedOut() || d.X.HungUp())
 	if f.At > fault.AtRequest && !f.HungUp && c.interrupted() == nil && (c.overdue() || f.Cause == fault.Timeout) {
-		c.d.x.Linger(ue, c.decodeGrace(), func() {}) // as if the client had left
+		d.X.Linger(ue, c.decodeGrace(), func() {}) // as if the client had left
 	}
-	failed := c.fail(b, f, nil)
-	if f.Cause == fault.Broke && f.At > fault.AtDial {
-		failed.told.Log = ue.Error()
+	if f.At == fault.AtDial {
+		return c.fail(b, f, nil)
 	}
-	return failed
+	return c.fail(b, f, explained(f, err))
 }
 
-func (c *completion) decodeCause(ue *upstream.Error) fault.Cause {
-	dial, ended := ue.Stage == upstream.StageDial, c.endedBy()
+// why is what is known of D's exchange that failed.
+func (d *decodeLeg) why(ue *upstream.Error) leg.Why {
+	w := leg.Why{Ended: d.c.endedBy(), Overdue: d.c.overdue()}
 	switch {
-	case ended != fault.NoCause:
-		return ended
-	case ue.Cause == cutOther:
-		return fault.Other
-	case dial && upstream.IsLocal(ue.Err):
-		return fault.Descriptors
-	case dial:
-		return fault.Broke
-	case ue.Cause == cutSource:
-		return fault.Source
-	case c.d.x.IsCut(cutDown):
-		return fault.Down
-	case ue.TimedOut() && c.overdue():
-		return fault.Overdue
-	case ue.TimedOut():
-		return fault.Timeout
-	case ue.LongHead():
-		return fault.LongHead
+	case ue.Cause == leg.CutOther:
+		w.Cut = fault.Other
+	case ue.Cause == leg.CutSource:
+		w.Cut = fault.Source
+	case d.X.IsCut(leg.CutDown):
+		w.Cut = fault.Down
 	}
-	return fault.Broke
+	return w
 }
 
-// decodeFlawed judges an answer of D that cannot be used. told is for the client, and nil means the usual text.
-func (c *completion) decodeFlawed(why fault.Cause, told *fault.Error) *failure {
-	return c.fail(c.d.lease.Backend, fault.Fault{Leg: fault.Decode, At: fault.AtAnswer, Status: c.d.x.Head.Status, Cause: why, Handle: c.handoff.Live()}, told)
+// flawed judges an answer of D that cannot be used. told is for the client, and nil means the usual text.
+func (d *decodeLeg) flawed(why fault.Cause, told *fault.Error) *leg.Failure {
+	return d.c.fail(d.Lease.Backend, fault.Fault{Leg: fault.Decode, At: fault.AtAnswer, Status: d.X.Head.Status, Cause: why, Handle: d.c.handoff.Live()}, told)
 }
 
-// decodeRefused judges an answer of D that is not a 200.
-func (c *completion) decodeRefused(status int, body []byte) *failure {
-	b, f := c.d.lease.Backend, c.s.refused(fault.Decode, status)
+// rejected judges an answer of D that is not a 200.
+func (d *decodeLeg) rejected(status int, body []byte) *leg.Failure {
+	c := d.c
+	b, f := d.Lease.Backend, c.s.refused(fault.Decode, status)
 	f.Handle = c.handoff.Live()
 	c.handoff.Failed(nil, status, body)
-	return c.refusedLeg(f, b, &c.d.x, body, c.dSegs)
+	return c.refusedLeg(f, b, &d.X, body, c.dSegs)
 }
 
 // refusedLeg judges the refusal of a leg, and has its engine's own error for the client. Some engines quote the whole
-// request in it, and no client may see what leg, its body, tells of other engines.
-func (c *completion) refusedLeg(f fault.Fault, b *router.Backend, x *upstream.Exchange, body []byte, leg kvparams.Segments) *failure {
+// request in it, and no client may see what sent, its body, tells of other engines.
+func (c *completion) refusedLeg(f fault.Fault, b *router.Backend, x *upstream.Exchange, body []byte, sent kvparams.Segments) *leg.Failure {
 	told, asked := c.s.tellRefusal(f, c.id, b, x, body)
-	if told.Raw != nil && c.req.Quoted(told.Raw, leg) {
+	if told.Raw != nil && c.req.Quoted(told.Raw, sent) {
 		told.Raw = nil
 	}
-	failed := c.fail(b, f, told)
-	failed.asked = asked
-	return failed
+	failed := *c.fail(b, f, told)
+	failed.Asked = asked
+	return &failed
 }
 
-func (c *completion) streamCause(err error) fault.Cause {
-	ended := c.endedBy()
+// streamCause says what an answer failed of that the client has had a part of.
+func (d *decodeLeg) streamCause(err error) fault.Cause {
+	w, r := leg.Why{Ended: d.c.endedBy(), Overdue: d.c.overdue()}, &d.relay
 	var ue *upstream.Error
-	timeout := errors.As(err, &ue) && ue.TimedOut()
+	if errors.As(err, &ue) && ue.Cause == leg.CutDown {
+		w.Cut = fault.Down
+	}
 	switch {
-	case ended != fault.NoCause:
-		return ended
-	case errors.Is(err, upstream.ErrTooLarge):
-		return tooLarge(err)
-	case c.d.relay.reported && c.d.relay.broken:
+	case w.Ended != fault.NoCause, !r.broken, errors.Is(err, upstream.ErrTooLarge):
+		return w.Cause(err)
+	case r.reported:
 		return fault.Reported
-	case c.d.relay.broken:
-		return fault.Unusable
-	case timeout && ue.Cause == cutDown:
-		return fault.Down
-	case timeout && c.overdue():
-		return fault.Overdue
-	case timeout:
-		return fault.Timeout
 	}
-	return fault.Broke
-}
-
-// reachedBy says how far an exchange had come.
-func reachedBy(ue *upstream.Error) fault.Progress {
-	switch ue.Stage {
-	case upstream.StageDial:
-		return fault.AtDial
-	case upstream.StageWrite:
-		return fault.AtRequest
-	case upstream.StageHead:
-		return fault.AtHead
-	}
-	return fault.AtBody
-}
-
-// tooLarge turns the error of readHeld or fillEvents into the cause of an answer that cannot be held.
-func tooLarge(err error) fault.Cause {
-	if errors.Is(err, errNoRoom) {
-		return fault.NoRoom
-	}
-	return fault.TooLarge
+	return fault.Unusable
 }

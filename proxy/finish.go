@@ -7,9 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/engines/handoff"
-	"xpyd/intake/budget"
 	"xpyd/intake/heads"
-	"xpyd/intake/limits"
 	"xpyd/kvparams"
 	"xpyd/metrics"
 	"xpyd/proxy/fault"
@@ -30,28 +28,15 @@ func (c *completion) finish(writeErr error) {
 		c.leave() // while xpyd wrote to it
 		c.failure = fault.ErrGone()
 	}
-	c.safely((*completion).cutBeside)
-	c.safely((*completion).endHandle)
-	c.safely((*completion).endLegs)
-	c.safely((*completion).noteSoundness)
-	c.safely((*completion).settleKey)
-	c.safely((*completion).account)
+	s.guard(pair{c}.cut)
+	s.guard(func() { c.abandon(nil) })
+	s.guard(c.endLegs)
+	s.guard(record{c}.noteSoundness)
+	s.guard(record{c}.settleKey)
+	s.guard(record{c}.account)
 	s.clients.End(c.client)
-	c.safely((*completion).recycle)
+	s.guard(c.recycle)
 }
-
-// safely runs a step of finish and recovers from its panic.
-func (c *completion) safely(step func(*completion)) {
-	s := c.s
-	defer func() {
-		if p := recover(); p != nil {
-			s.panicked(p)
-		}
-	}()
-	step(c)
-}
-
-func (c *completion) endHandle() { c.abandon(nil) }
 
 // abandon gives a live handle back in the background, because the client is gone or no decode will
 // come. avoid is a D that has just failed, or nil.
@@ -60,34 +45,31 @@ func (c *completion) abandon(avoid *router.Backend) {
 		return
 	}
 	a := handoff.Abandoned{LegID: c.legID, API: c.api, Fields: c.fields, Req: &c.req, Snap: c.snap, Avoid: avoid, Broken: int(c.broken.Load())}
-	if avoid == nil && c.d.lease.Held() {
-		a.Prefer = c.d.lease.Backend
+	if avoid == nil && c.d.Lease.Held() {
+		a.Prefer = c.d.Lease.Backend
 	}
 	if c.gone() {
-		client := c.client
-		c.s.clients.Orphan(client)
-		a.Begun = func() { c.s.clients.Settled(client) }
+		clients, client := c.s.clients, c.client // because the release outlives c
+		clients.Orphan(client)
+		a.Begun = func() { clients.Settled(client) }
 	}
 	c.handoff.Release(a)
 }
 
 func (c *completion) endLegs() {
 	defer c.endRetry()
-	defer c.p.lease.Release(router.NoVerdict)
-	defer c.d.lease.Release(router.NoVerdict)
-	c.d.source.Off() // a panic of the leg has left it on
-	if c.d.lease.Held() {
-		how := router.NoVerdict
-		if c.gone() {
-			how = router.ClientGone
-		}
-		c.endDecode(c.d.lease.Backend, how, fault.CodeNone)
+	defer c.p.Free()
+	defer c.d.Free()
+	how := router.NoVerdict
+	if c.gone() {
+		how = router.ClientGone
 	}
+	c.d.endAnswer(how, fault.CodeNone)
 }
 
 // noteSoundness counts whether the backends served the completion. An error that is the client's
 // fault, or comes from a limit of the proxy, says nothing about the backends.
-func (c *completion) noteSoundness() {
+func (c record) noteSoundness() {
 	e := c.failure
 	if e == nil {
 		c.s.engines.Soundness.Succeeded()
@@ -99,7 +81,10 @@ func (c *completion) noteSoundness() {
 	c.s.engines.Soundness.Failed()
 }
 
-func (c *completion) account() {
+// record is what logs, metrics and keys get of a completion: what it was, and what it cost.
+type record struct{ *completion }
+
+func (c record) account() {
 	o := c.count()
 	if ended := c.s.ended; ended != nil {
 		l := c.life(o)
@@ -110,7 +95,7 @@ func (c *completion) account() {
 }
 
 // count counts the completion and returns its outcome.
-func (c *completion) count() outcome {
+func (c record) count() outcome {
 	m := c.s.metrics
 	now := time.Now()
 	o := outcomeOK
@@ -133,12 +118,12 @@ func (c *completion) count() outcome {
 		m.Decision(c.path, c.reason)
 	}
 	if c.d.relay.handle {
-		c.s.handoffs.KeptByDecode(c.d.lease.Backend)
+		c.s.handoffs.KeptByDecode(c.d.Lease.Backend)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
 		m.Stream(c.api, c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events, trace)
-		m.FirstToken(int(fault.Decode), c.d.lease.Backend.URL, c.times.first.Sub(c.d.started))
-		m.Streamed(c.d.lease.Backend.URL, now.Sub(c.times.first), c.d.relay.events)
+		m.FirstToken(int(fault.Decode), c.d.Lease.Backend.URL, c.times.first.Sub(c.d.Started))
+		m.Streamed(c.d.Lease.Backend.URL, now.Sub(c.times.first), c.d.relay.events)
 		m.Model(c.model, true).Streamed(c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
 	}
 	return o
@@ -158,7 +143,7 @@ func outcomeOf(e *fault.Error, committed bool) outcome {
 }
 
 // phase says how far the completion had come when the client left.
-func (c *completion) phase() phase {
+func (c record) phase() phase {
 	s := c.state.get()
 	if left := c.left.Load(); left > 0 {
 		s = state(left - 1)
@@ -169,7 +154,7 @@ func (c *completion) phase() phase {
 	return firstPhase + phase(s)
 }
 
-func (c *completion) logLine(o outcome) {
+func (c record) logLine(o outcome) {
 	e := c.s.log.Info()
 	if o == outcomeError || o == outcomeBroken {
 		e = c.s.log.Warn()
@@ -186,9 +171,9 @@ func (c *completion) logLine(o outcome) {
 		e.Str("trace_id", id)
 	}
 	c.logUse(e)
-	e.Int("rounds", c.round)
-	logBackend(e, "prefill", c.p.lease.Backend)
-	logBackend(e, "decode", c.d.lease.Backend)
+	e.Int("rounds", c.round.n)
+	logBackend(e, "prefill", c.p.Lease.Backend)
+	logBackend(e, "decode", c.d.Lease.Backend)
 	if f := c.failure; f != nil {
 		e.Stringer("code", f.Code)
 		if f.Log != "" {
@@ -214,7 +199,7 @@ func (c *completion) logLine(o outcome) {
 }
 
 // logUse says whose request it was, and what it cost.
-func (c *completion) logUse(e *zerolog.Event) {
+func (c record) logUse(e *zerolog.Event) {
 	if c.use.Account != nil {
 		e.Str("key", c.use.Name)
 	}
@@ -227,7 +212,7 @@ func (c *completion) logUse(e *zerolog.Event) {
 }
 
 // status is that of the answer's head.
-func (c *completion) status() int {
+func (c record) status() int {
 	if c.failure != nil && (c.erred || c.state.get() != stateCommitted) {
 		return c.failure.Status
 	}
@@ -244,53 +229,52 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // recycle puts the completion back into the pool with nothing left of its request.
 func (c *completion) recycle() {
+	s := c.s
 	c.freeBody()
-	c.d.relay.giveBack(&c.s.buffers)
-	c.d.relay = relay{}
+	c.p.freeAnswer()
+	c.d.relay.giveBack(&s.buffers)
 	c.d.held.Lower(0)
-	c.p.x.Reset()
-	c.d.x.Reset()
-	c.freeAnswer()
+	if c.left.Load() > 0 {
+		s.departed.Add(-1)
+	}
+	if c.orphan.Load() {
+		s.clients.Settled(c.client)
+	}
+	if c.p.Lease.Held() || c.d.Lease.Held() { // whoever gave a lease after the end may still use c
+		return
+	}
+	c.clear()
+	s.pool.Put(c)
+}
+
+// clear leaves of a completion only what the next one uses again: its attempts, and buffers with nothing in them.
+func (c *completion) clear() {
+	c.p.Reset()
+	c.d.Reset()
 	clear(c.d.out)
 	if c.d.whole != nil {
 		c.d.whole.Reset()
 	}
-	c.p.lease.Backend, c.d.lease.Backend = nil, nil
-	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
-	c.p.cached, c.p.prompt, c.p.suspect, c.p.again = 0, 0, false, false
-	c.p.extent, c.p.known = kvparams.Extent{}, false
-	c.p.refusing, c.p.refused = nil, false
-	c.p.beside.counted = 0
-	c.p.beside.due.Store(false) // a panic may have left it
-	c.handoff, c.d.failed, c.d.worked = handoff.Handoff{}, nil, 0
-	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
-	c.done, c.woken = nil, false
-	c.encoding.Store(nil)
-	c.speaks.Store(nil)
-	if c.left.Swap(0) > 0 {
-		c.s.departed.Add(-1)
-	}
-	if c.orphan.Swap(false) {
-		c.s.clients.Settled(c.client)
-	}
-	c.client, c.use, c.model = budget.Client{}, limits.Use{}, c.model[:0]
-	c.dropTrace()
-	c.stop.Store(false)
-	if !c.p.lease.Held() && !c.d.lease.Held() { // whoever gave a lease after the end may still use c
-		c.s.pool.Put(c)
+	*c = completion{
+		s: c.s, incoming: incoming{fields: c.fields[:0], model: c.model[:0]},
+		p: prefillLeg{c: c, Attempt: c.p.Attempt, onDown: c.p.onDown, tried: c.p.tried[:0], leg: kvparams.Leg{Scratch: c.p.leg.Scratch[:0]}},
+		d: decodeLeg{
+			c: c, Attempt: c.d.Attempt, onDown: c.d.onDown, onSourceDown: c.d.onSourceDown, tried: c.d.tried[:0], refused: c.d.refused[:0],
+			leg: kvparams.Leg{Scratch: c.d.leg.Scratch[:0]}, whole: c.d.whole, out: c.d.out[:0],
+		},
 	}
 }
 
 // tokensUsed returns what an answered completion was made of. D's usage says it. Without one, P has counted the
 // prompt or xpyd has estimated it, and each event with a part of the answer is a token.
-func (c *completion) tokensUsed() metrics.Tokens {
+func (c record) tokensUsed() metrics.Tokens {
 	d := &c.d
 	u, events := kvparams.NoUsage(), -1
 	switch {
 	case d.streamed:
 		u, events = d.relay.usage, d.relay.content
 	case d.large:
-		u, events = d.relay.usage, int(max(d.relay.sent, d.x.Head.Length)>>10) // without a usage: about what a token has with its logprobs
+		u, events = d.relay.usage, int(max(d.relay.sent, d.X.Head.Length)>>10) // without a usage: about what a token has with its logprobs
 	default:
 		u = d.whole.Usage()
 	}
@@ -313,7 +297,7 @@ func (c *completion) tokensUsed() metrics.Tokens {
 }
 
 // countModel counts the completion for its model. Only a model that has answered gets a series.
-func (c *completion) countModel(o outcome) {
+func (c record) countModel(o outcome) {
 	answered := c.state.get() == stateCommitted
 	m := c.s.metrics.Model(c.model, answered)
 	m.Ended(int(o))

@@ -3,7 +3,6 @@ package proxy
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -14,22 +13,21 @@ import (
 	"xpyd/netio"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 )
 
 // freeAnswer is how much an answer may hold without a charge. Sockets hold as much for a client that
 // does not read, and the number of requests in flight bounds the sum.
 const freeAnswer = budget.MaxPooled
 
-var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", upstream.ErrTooLarge)
-
 // tooLargeToHold refuses an answer. err is readHeld's error.
 func tooLargeToHold(err error) *fault.Error {
-	return fault.ErrTooLargeToHold(errors.Is(err, errNoRoom))
+	return fault.ErrTooLargeToHold(errors.Is(err, leg.ErrNoRoom))
 }
 
 // readHeld reads the rest of an answer into dst. It charges held for the buffer when that becomes
 // larger than freeAnswer. It returns upstream.ErrTooLarge, with dst as far as it was read, for an
-// answer beyond limits.answer, and errNoRoom for one that the budget has no room for. An engine's
+// answer beyond limits.answer, and leg.ErrNoRoom for one that the budget has no room for. An engine's
 // error is charged when it is written.
 func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of budget.Client, held *budget.Charge) ([]byte, error) {
 	limit := s.cfg.Limits.Answer
@@ -49,7 +47,7 @@ func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of budget.Client, he
 		room = min(room, limit)
 		size := room + netio.InboxSize // with what one read may bring beyond room
 		if held.Raise(s.held, of, size) != budget.Granted {
-			return dst, errNoRoom
+			return dst, leg.ErrNoRoom
 		}
 		dst = append(make([]byte, 0, size), dst...)
 	}
@@ -103,8 +101,8 @@ func (a *heldAnswer) CloseWithError(err error) error {
 
 // readWhole reads an answer that the client gets in one piece.
 func (p *passing) readWhole() ([]byte, error) {
-	buf, err := p.s.readHeld(&p.x, nil, p.client, &p.held)
-	if err == nil && p.x.Head.Status < 300 && cutShort(&p.x, buf) {
+	buf, err := p.s.readHeld(&p.X, nil, p.client, &p.held)
+	if err == nil && p.X.Head.Status < 300 && cutShort(&p.X, buf) {
 		err = io.ErrUnexpectedEOF
 	}
 	return buf, err
@@ -137,7 +135,7 @@ type largeAnswer struct {
 func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) { return a.p.s.shield(w, a.write) }
 
 func (a *largeAnswer) write(w io.Writer) (int64, error) {
-	p, x := a.p, &a.p.x
+	p, x := a.p, &a.p.X
 	out := &clientWriter{
 		w: w, chunked: x.Head.Length < 0, conn: p.conn, buffers: &p.s.buffers, stall: p.s.cfg.Timeouts.WriteStall, stop: &p.stop, armed: time.Now(),
 	}
@@ -153,12 +151,11 @@ func (a *largeAnswer) write(w io.Writer) (int64, error) {
 			read = io.ErrUnexpectedEOF
 		}
 		if read != nil && !errors.Is(read, io.EOF) {
-			f := p.broke(fault.AtBody, read)
-			p.failed = f.told
+			f := p.broke(read)
+			p.failed, p.verdict = f.Told, f.Outcome
 			if p.slotless {
-				p.lease.Backend.AnswerFailed(f.Outcome)
+				p.Lease.Backend.AnswerFailed(f.Outcome)
 			}
-			p.lease.Release(f.Outcome)
 			return out.n, read
 		}
 		if err = out.write(a.buf, time.Now()); read != nil {
@@ -180,7 +177,7 @@ func (a *largeAnswer) CloseWithError(err error) error {
 	} else if err != nil && a.p.failed == nil {
 		a.p.failed = fault.ErrGone() // the client left while xpyd wrote to it
 	}
-	a.p.s.guard(a.p.end)
+	a.p.s.guard(a.p.finish)
 	a.buf = nil
 	return nil
 }

@@ -87,16 +87,16 @@ func (s *Server) permit(u *limits.Use, model []byte) *fault.Error {
 
 // saltPrompt keeps the prompt apart from those of other keys in the engines' caches and in the router's memory, if its key
 // is to have that.
-func (c *completion) saltPrompt() *fault.Error {
-	if !c.use.Salted() {
+func (in *incoming) saltPrompt() *fault.Error {
+	if !in.use.Salted() {
 		return nil
 	}
-	own, err := c.req.OwnSalt()
+	own, err := in.req.OwnSalt()
 	if err != nil {
 		return fault.BadBody(err)
 	}
-	if salt := c.use.Salt(own); salt != "" {
-		c.req.Salt(salt)
+	if salt := in.use.Salt(own); salt != "" {
+		in.req.Salt(salt)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Life struct {
 func (s *Server) OnEnd(f func(*Life)) { s.ended = f }
 
 // life is what the status page shows of the completion.
-func (c *completion) life(o outcome) Life {
+func (c record) life(o outcome) Life {
 	t := &c.times
 	after := func(at time.Time) time.Duration {
 		if at.IsZero() {
@@ -39,7 +39,7 @@ func (c *completion) life(o outcome) Life {
 		return at.Sub(t.start)
 	}
 	l := Life{
-		ID: c.id, API: c.api.String(), Outcome: o.String(), Rounds: c.round, Prefill: c.p.lease.Backend.Name(), Decode: c.d.lease.Backend.Name(),
+		ID: c.id, API: c.api.String(), Outcome: o.String(), Rounds: c.round.n, Prefill: c.p.Lease.Backend.Name(), Decode: c.d.Lease.Backend.Name(),
 		Events: c.d.relay.events, Streamed: c.d.streamed && !t.first.IsZero(), Start: t.start,
 		Prefilled: after(t.prefilled), Handed: after(t.handed), First: after(t.first), End: time.Since(t.start),
 	}
@@ -50,7 +50,7 @@ func (c *completion) life(o outcome) Life {
 		l.Prefilling = l.Prefilled - t.prefill
 	}
 	if l.Handed > 0 {
-		l.Asked = after(c.d.started)
+		l.Asked = after(c.d.Started)
 	}
 	if c.failure != nil {
 		l.Code = c.failure.Code.String()

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -17,6 +15,7 @@ import (
 	"xpyd/netio"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
@@ -31,8 +30,7 @@ type passing struct {
 	start time.Time
 
 	trace  trace.Request
-	span   trace.Leg // of the request to the backend of the lease
-	fields []byte    // header lines of the request
+	fields []byte // header lines of the request
 
 	client budget.Client
 	use    limits.Use // of the key
@@ -42,19 +40,16 @@ type passing struct {
 	model  string        // a copy for the metrics of the key, as the body may go before the answer ends
 	held   budget.Charge // for the engine's answer
 	watch  netio.Watch
-	left   atomic.Bool
-	stop   atomic.Bool
-	ended  chan struct{} // closed when the client has left or the process ends
-	once   sync.Once     // closes it
+	interrupts
 
-	req      upstream.Request
-	want     router.Want
-	lease    router.Lease
-	x        upstream.Exchange
+	req  upstream.Request
+	want router.Want
+	leg.Attempt
 	retrying bool // holds a share of the retry budget
 	slotless bool // its answer is read from the backend without a lease
-	kept     bool // fasthttp writes the answer after the handler and then calls end
+	kept     bool // fasthttp writes the answer after the handler and then calls finish
 	failed   *fault.Error
+	verdict  router.Outcome // of the backend of the lease, at the end
 }
 
 // passTimeout bounds a request that needs no GPU.
@@ -65,7 +60,7 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Acc
 	p := s.beginPassing(ctx, r, of)
 	defer func() {
 		if !p.kept {
-			p.end()
+			p.finish()
 		}
 	}()
 	if p.failed = p.admit(ctx); p.failed != nil {
@@ -82,7 +77,8 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Acc
 }
 
 func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Account) *passing {
-	p := &passing{s: s, route: r, conn: ctx.Conn().(*netio.Conn), start: time.Now(), ended: make(chan struct{})}
+	p := &passing{s: s, route: r, conn: ctx.Conn().(*netio.Conn), start: time.Now(), verdict: router.NoVerdict}
+	p.Of = fault.Passed
 	h := &ctx.Request.Header
 	s.strip(h, of)
 	p.id = heads.RequestID(h.Peek("X-Request-Id"))
@@ -149,56 +145,55 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 // run tries backends until one takes the request. A request that may have cost an engine goes to one
 // more at most.
 func (p *passing) run(ctx *fasthttp.RequestCtx) *fault.Error {
-	var last *failure
+	var last *leg.Failure
 	for {
-		if err := p.acquire(); err != nil {
+		if err := p.Acquire(p.s.router.Snapshot(), p.want, p); err != nil {
 			if last != nil && last.Retry == fault.RetryPaid {
-				return last.told
+				return last.Told
 			}
-			return err
+			return p.denied(err)
 		}
-		last = p.try(ctx)
+		call := leg.Call{Trace: p.trace, ID: p.id, Path: p.route.Path, Fields: p.fields, Down: p.down}
+		last = p.Run(&call, func(b *router.Backend) *leg.Failure { return p.try(ctx, b) })
 		if last == nil {
 			return nil
 		}
-		p.lease.Release(last.Outcome)
-		p.x.Finish()
-		p.span.End(trace.LegEnd{ID: p.id, Status: p.x.Head.Status, Outcome: last.Outcome.String(), Code: last.Code.String()})
 		if !p.mayRetry(last) {
-			return last.told
+			return last.Told
 		}
-		p.want.Skip = append(p.want.Skip, p.lease.Backend)
+		p.want.Skip = append(p.want.Skip, p.Lease.Backend)
 	}
 }
 
-func (p *passing) mayRetry(f *failure) bool {
+// down ends the exchange with a backend that health checks take down, because it may be frozen.
+func (p *passing) down() { p.X.Cut(leg.CutDown, time.Now()) }
+
+func (p *passing) mayRetry(f *leg.Failure) bool {
 	if f.Retry != fault.RetryPaid {
 		return f.Retry == fault.RetryFree
 	}
-	if p.retrying || p.interrupted() != fault.NoCause {
+	if p.retrying || p.endedBy() != fault.NoCause {
 		return false
 	}
 	p.retrying = p.s.router.TakeRetry(p.s.live.Load()+1, false)
 	return p.retrying
 }
 
-// acquire takes a lease. If all backends are full, it waits in the queue for one.
-func (p *passing) acquire() *fault.Error {
-	snap := p.s.router.Snapshot()
-	err := snap.AcquireFor(p.want, &p.lease)
-	if line := snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
-		if !p.req.End.IsZero() {
-			line.Wait = min(line.Wait, time.Until(p.req.End))
-		}
-		err = snap.AcquireWait(p.want, &p.lease, line, p.ended)
-	}
-	if err == nil {
-		return nil
-	}
-	f := fault.Fault{Leg: fault.Passed, At: fault.AtPool, Cause: p.interrupted()}
+// Line has the request wait no longer than it may take as a whole. Its turn is in want.
+func (p *passing) Line(*router.Want) (time.Time, <-chan struct{}) { return p.req.End, p.ending() }
+
+// Waited counts nothing: a relayed request is no leg of a completion.
+func (p *passing) Waited(router.Role, time.Duration) {}
+
+// overdue reports that the request as a whole has taken too long.
+func (p *passing) overdue() bool { return !p.req.End.IsZero() && !time.Now().Before(p.req.End) }
+
+// denied says why the pool gave no lease.
+func (p *passing) denied(err error) *fault.Error {
+	f := fault.Fault{Leg: fault.Passed, At: fault.AtPool, Cause: p.endedBy()}
 	switch {
 	case f.Cause != fault.NoCause:
-	case !p.req.End.IsZero() && !time.Now().Before(p.req.End):
+	case p.overdue():
 		f.Cause = fault.Overdue
 	case errors.Is(err, router.ErrBusy):
 		f.Cause = fault.Full
@@ -209,26 +204,26 @@ func (p *passing) acquire() *fault.Error {
 }
 
 // try sends the request to the backend of the lease and prepares its answer for the client.
-func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
-	b, x := p.lease.Backend, &p.x
+func (p *passing) try(ctx *fasthttp.RequestCtx, b *router.Backend) *leg.Failure {
+	x := &p.X
 	limit, silence := p.s.bound().Timeouts.FirstEvent, p.s.bound().Timeouts.StreamIdle
 	if p.route.Light {
 		limit, silence = passTimeout, passTimeout
 	}
-	p.beginLeg(b)
+	p.req.Fields = p.Fields(p.fields)
 	buf, stream, err := p.ask(ctx, b, time.Now().Add(limit))
 	if upstream.IsDial(err) {
-		return p.broke(fault.AtDial, err)
+		return p.broke(err)
 	}
 	ok, http11 := x.Head.Status < 300, ctx.Request.Header.IsHTTP11()
 	switch {
 	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !http11):
-		return p.fail(fault.Fault{At: fault.AtLimit, Status: x.Head.Status, Cause: tooLarge(err)}, tooLargeToHold(err))
+		return p.fail(fault.Fault{At: fault.AtLimit, Status: x.Head.Status, Cause: leg.TooLarge(err)}, tooLargeToHold(err))
 	case errors.Is(err, upstream.ErrTooLarge), stream && err == nil:
 		p.passLarge(ctx, buf, silence)
 		return nil
 	case err != nil:
-		return p.broke(fault.AtBody, err)
+		return p.broke(err)
 	case ok && x.Head.Status != fasthttp.StatusOK && x.TooLarge: // what was read of it is gone
 		return p.fail(fault.Fault{At: fault.AtLimit, Status: x.Head.Status, Cause: fault.TooLarge}, tooLargeToHold(upstream.ErrTooLarge))
 	case !ok:
@@ -243,7 +238,7 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 
 // answerHead passes on what the engine's head says of the answer.
 func (p *passing) answerHead(ctx *fasthttp.RequestCtx) {
-	head := &p.x.Head
+	head := &p.X.Head
 	ctx.SetStatusCode(head.Status)
 	ctx.Response.Header.SetContentTypeBytes(head.ContentType)
 	if len(head.Coding) > 0 {
@@ -252,11 +247,9 @@ func (p *passing) answerHead(ctx *fasthttp.RequestCtx) {
 }
 
 // ask sends the request, and reads as much of the answer as the client has to wait for: all of it if it can
-// be held, or the begin of a stream. A backend that health checks take down meanwhile may be frozen, so it
-// ends the exchange.
+// be held, or the begin of a stream.
 func (p *passing) ask(ctx *fasthttp.RequestCtx, b *router.Backend, deadline time.Time) (buf []byte, stream bool, err error) {
-	x := &p.x
-	p.lease.OnDown(func() { x.Cut(cutDown, time.Now()) })
+	x := &p.X
 	err = x.Do(p.s.engines.Client(b), &p.req, deadline, p.route.Repeats)
 	stream = err == nil && x.Head.Status < 300 && x.IsEventStream() && ctx.Request.Header.IsHTTP11()
 	if stream {
@@ -265,55 +258,33 @@ func (p *passing) ask(ctx *fasthttp.RequestCtx, b *router.Backend, deadline time
 	if err == nil && len(buf) == 0 {
 		buf, err = p.readWhole()
 	}
-	p.lease.OnDown(nil)
-	if err == nil || errors.Is(err, upstream.ErrTooLarge) {
-		x.Uncut(cutDown) // what is left of the answer may still come
-	}
 	return buf, stream, err
 }
 
 // broke judges a failure of the transport.
-func (p *passing) broke(at fault.Progress, err error) *failure {
-	f := fault.Fault{At: at, Cause: p.interrupted()}
-	var ue *upstream.Error
-	late := errors.As(err, &ue) && ue.TimedOut()
-	long := ue != nil && ue.LongHead()
-	switch {
-	case f.Cause != fault.NoCause:
-	case at == fault.AtDial && upstream.IsLocal(err):
-		f.Cause = fault.Descriptors
-	case at == fault.AtDial:
-		f.Cause = fault.Broke
-	case p.x.IsCut(cutDown):
-		f.Cause = fault.Down
-	case late && !p.req.End.IsZero() && !time.Now().Before(p.req.End):
-		f.Cause = fault.Overdue
-	case late:
-		f.Cause = fault.Timeout
-	case long:
-		f.Cause = fault.LongHead
-	default:
-		f.Cause = fault.Broke
+func (p *passing) broke(err error) *leg.Failure {
+	w := leg.Why{Ended: p.endedBy(), Overdue: p.overdue()}
+	if p.X.IsCut(leg.CutDown) {
+		w.Cut = fault.Down
 	}
-	return p.fail(f, nil)
+	return p.fail(p.Fault(err, w), nil)
 }
 
 // fail judges a fault of the backend of the lease. told is for the client, and nil means the usual
 // text.
-func (p *passing) fail(f fault.Fault, told *fault.Error) *failure {
+func (p *passing) fail(f fault.Fault, told *fault.Error) *leg.Failure {
 	f.Leg, f.Repeats = fault.Passed, p.route.Repeats
 	v := fault.Classify(f)
 	if told == nil {
 		told = f.Tell(v.Code)
 	}
 	if v.Probe {
-		p.s.engines.Suspect(p.lease.Backend)
+		p.s.engines.Suspect(p.Lease.Backend)
 	}
 	if why := f.Blame(v.Outcome); why != "" {
-		p.s.engines.Journal.Failed(p.lease.Backend, why)
+		p.s.engines.Journal.Failed(p.Lease.Backend, why)
 	}
-	p.x.Uncut(cutDown)
-	return &failure{Verdict: v, told: told}
+	return &leg.Failure{Verdict: v, Told: told}
 }
 
 // pass hands the engine's answer to fasthttp, together with the charge for it. The engine is done.
@@ -333,16 +304,16 @@ func (p *passing) pass(ctx *fasthttp.RequestCtx, buf []byte) {
 // comes, with silence at most between two pieces.
 func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.Duration) {
 	p.answerHead(ctx)
-	length := max(int(p.x.Head.Length), -1)
-	if p.x.IsEventStream() {
+	length := max(int(p.X.Head.Length), -1)
+	if p.X.IsEventStream() {
 		ctx.Response.Header.Set("Cache-Control", "no-store")
 		ctx.Response.Header.Set("X-Accel-Buffering", "no")
 		length = -1 // fasthttp sends chunks at once, and holds the beginning of anything else back
 	}
 	if p.route.Light { // the engine has done its work, and no slow client keeps its slot
-		p.lease.Backend.AnswerBegun()
+		p.Lease.Backend.AnswerBegun()
 		p.slotless = true
-		p.lease.Release(router.NoVerdict)
+		p.Lease.Release(router.NoVerdict)
 	}
 	p.body.Free(p.s.bodies) // nothing is tried again, and a stream may last
 	p.kept = true
@@ -351,21 +322,23 @@ func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.D
 
 // cut ends what waits for an engine. The watcher calls it.
 func (p *passing) cut(why upstream.Cause) {
-	p.x.Cut(why, time.Now())
-	p.once.Do(func() { close(p.ended) })
+	p.X.Cut(why, time.Now())
+	p.leaveQueue()
 }
 
-// end gives back what the request holds, and counts it. Success does not show whether completions work,
+// finish gives back what the request holds, and counts it. Success does not show whether completions work,
 // so it says nothing about the backend.
-func (p *passing) end() {
+func (p *passing) finish() {
 	s := p.s
 	s.watch.Remove(&p.watch)
-	if p.failed == nil && p.x.Sent() && !p.route.Light {
-		p.x.Complete()
+	o, code := outcomeOK, fault.CodeNone
+	if p.failed != nil {
+		o, code = outcomeOf(p.failed, p.kept), p.failed.Code
+	} else if p.X.Sent() && !p.route.Light {
+		p.X.Complete()
 	}
-	p.x.Finish()
-	if p.lease.Release(router.NoVerdict); p.slotless {
-		p.lease.Backend.AnswerEnded()
+	if p.End(leg.End{Outcome: p.verdict, Code: code, Said: o.String()}); p.slotless {
+		p.Lease.Backend.AnswerEnded()
 	}
 	if p.retrying {
 		s.router.ReturnRetry()
@@ -375,11 +348,9 @@ func (p *passing) end() {
 	if p.capped {
 		s.clients.End(p.client)
 	}
-	o, spent := outcomeOK, p.bill
-	if p.failed != nil {
-		if o = outcomeOf(p.failed, p.kept); !p.x.Sent() || !givenUp(p.failed) {
-			spent = 0
-		}
+	spent := p.bill
+	if p.failed != nil && (!p.X.Sent() || !givenUp(p.failed)) {
+		spent = 0
 	}
 	if of := p.use.Account; of != nil && !p.route.Light {
 		s.metrics.KeyRequest(of.Name, int(o))
@@ -390,21 +361,10 @@ func (p *passing) end() {
 	p.endTrace(o)
 }
 
-// interrupted says why the request must end now, if it must.
-func (p *passing) interrupted() fault.Cause {
-	switch {
-	case p.left.Load():
-		return fault.Gone
-	case p.stop.Load():
-		return fault.Stopped
-	}
-	return fault.NoCause
-}
-
 // ClientGone ends the work on the request. Engines abort when their client is gone.
 func (p *passing) ClientGone() {
-	if p.left.CompareAndSwap(false, true) {
-		p.cut(cutGone)
+	if p.left.CompareAndSwap(0, 1) {
+		p.cut(leg.CutGone)
 	}
 }
 
@@ -413,6 +373,6 @@ func (p *passing) ServerStopping() {
 	if p.stop.CompareAndSwap(false, true) {
 		_ = p.conn.SetReadDeadline(time.Now())
 		_ = p.conn.SetWriteDeadline(time.Now().Add(stopGrace))
-		p.cut(cutStop)
+		p.cut(leg.CutStop)
 	}
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -33,7 +32,7 @@ func (c *completion) plan() *fault.Error {
 	default:
 		c.path = pathDisaggregated
 		if alone {
-			c.avoidRefusing()
+			c.p.avoidRefusing()
 		}
 	}
 	if ids := c.req.MediaIDs(nil, true); len(ids) > 0 { // engines that have not had these refuse them
@@ -51,7 +50,7 @@ func (c *completion) choosePath() {
 		return
 	}
 	c.chosen = true
-	d := c.d.lease.Backend
+	d := c.d.Lease.Backend
 	if c.req.Exceeds(d.Longest()) { // D refuses it as it refuses others, and no prefill is computed for that
 		c.path, c.reason = pathDecodeOnly, fault.Bypassed(kvparams.ReasonInvalidFields)
 		return
@@ -60,10 +59,10 @@ func (c *completion) choosePath() {
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoOther
 		return
 	}
-	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream(), AtOnce: c.dialect().Concurrent()}
+	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.Lease.Cached(), Whole: !c.req.Stream(), AtOnce: c.dialect().Concurrent()}
 	var p *router.Backend
 	if c.snap.Prices() && !prompt.AtOnce {
-		want := c.wantPrefill(c.p.tried)
+		want := c.p.want(c.p.tried)
 		if p = c.snap.Pick(want); p != nil { // otherwise prefill settles it, unless Decide chooses D alone
 			prompt.CachedPrefill = c.snap.Cached(want, p)
 		}
@@ -73,7 +72,7 @@ func (c *completion) choosePath() {
 	if !decision.Split {
 		c.path = pathDecodeOnly
 	}
-	c.d.lease.Expect(decision, prompt)
+	c.d.Lease.Expect(decision, prompt)
 	if e := c.s.log.Debug(); e.Enabled() && p != nil {
 		e.Str("request_id", c.id).Stringer("path", c.path).Stringer("reason", c.reason).Int("prompt_tokens", prompt.Tokens).
 			Int("cached_prefill", prompt.CachedPrefill).Int("cached_decode", prompt.CachedDecode).Str("prefill", p.URL).Str("decode", d.URL).
@@ -81,41 +80,41 @@ func (c *completion) choosePath() {
 	}
 }
 
-// prefilled tells the router how long the prefill leg took and for how many tokens.
-func (c *completion) prefilled() {
-	own := c.p.lease.Tokens()
-	if c.p.cached >= 0 && c.p.prompt > 0 {
+// price tells the router how long the prefill leg took and for how many tokens.
+func (p *prefillLeg) price() {
+	c := p.c
+	own := p.Lease.Tokens()
+	if p.cached >= 0 && p.prompt > 0 {
 		// P knows which part was cached. The prompt stays in estimated tokens, as prices do.
-		own = int(float64(c.tokens) * max(0, 1-float64(c.p.cached)/float64(c.p.prompt)))
+		own = int(float64(c.tokens) * max(0, 1-float64(p.cached)/float64(p.prompt)))
 	}
 	if _, exact := c.req.PromptTokens(1, 0); !exact {
 		size, media := c.req.PromptText()
-		c.s.router.ObservePrompt(size, media, c.p.prompt)
+		c.s.router.ObservePrompt(size, media, p.prompt)
 	}
-	c.s.router.Prefilled(c.p.lease.Ahead(), own, c.times.prefill)
+	c.s.router.Prefilled(p.Lease.Ahead(), own, c.times.prefill)
 }
 
 // firstToken tells the router the time until D's first event. An answer that comes whole does not show it.
-func (c *completion) firstToken() {
-	d := &c.d
-	d.lease.Computed()
+func (d *decodeLeg) firstToken() {
+	c := d.c
+	d.Lease.Computed()
 	took := time.Since(c.times.handed)
 	switch {
 	case c.path == pathDecodeOnly && d.streamed && c.req.Bypass() == kvparams.ReasonNone:
-		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, took)
+		c.s.router.Computed(d.Lease.Backend, d.ahead, d.own, took)
 	case c.path == pathDecodeOnly: // several prompts begin before all are computed, and a stored one is longer than it looks
-		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, -1)
+		c.s.router.Computed(d.Lease.Backend, d.ahead, d.own, -1)
 	case d.streamed && !c.dialect().Concurrent(): // otherwise the time has P's prefill in it
-		c.s.router.Pulled(d.lease.Beside(), d.own, took)
+		c.s.router.Pulled(d.Lease.Beside(), d.own, took)
 	}
-	d.streams = d.lease.Backend.Streams() // its own prompt is over, and does not pause it
+	d.streams = d.Lease.Backend.Streams() // its own prompt is over, and does not pause it
 }
 
 // streamEnded tells the router how a complete stream went on after its first event.
-func (c *completion) streamEnded() {
-	d := &c.d
-	c.s.router.StreamEnded(d.lease.Backend, d.streams, d.relay.events/d.relay.choices)
-	d.lease.Backend.Answered(d.relay.content/d.relay.choices, time.Since(c.times.handed)-d.relay.waited)
+func (d *decodeLeg) streamEnded() {
+	d.c.s.router.StreamEnded(d.Lease.Backend, d.streams, d.relay.events/d.relay.choices)
+	d.Lease.Backend.Answered(d.relay.content/d.relay.choices, time.Since(d.c.times.handed)-d.relay.waited)
 }
 
 // dialect is how the engines of this round hand blocks over. Both have one connector.
@@ -126,48 +125,50 @@ func (c *completion) dialect() kvparams.Dialect {
 	return c.s.dialects.Of("")
 }
 
-// reserveDecode takes a lease on a decode backend. It prefers one that was not tried before. Where the round
+// reserve takes a lease on a decode backend. It prefers one that was not tried before. Where the round
 // has begun, like is its former D, and the other one must have the same connector.
-func (c *completion) reserveDecode(like *router.Backend) *fault.Error {
-	if c.d.lease.Held() {
+func (d *decodeLeg) reserve(like *router.Backend) *fault.Error {
+	c := d.c
+	if d.Lease.Held() {
 		return nil
 	}
-	want := c.wantDecode(like)
-	if c.snap.AcquireFor(want, &c.d.lease) != nil {
-		want.Skip = c.d.refused
-		if err := c.acquire(want, &c.d.lease); err != nil {
-			return c.decodeDenied(err)
+	want := d.want(like)
+	if d.Take(c.snap, want) != nil {
+		want.Skip = d.refused
+		if err := d.Acquire(c.snap, want, inQueue{c}); err != nil {
+			return d.denied(err)
 		}
 	}
-	c.d.started, c.d.ejected = time.Now(), c.d.lease.Backend.Ejected()
-	c.speaks.Store(c.d.lease.Backend)
+	d.ejected = d.Lease.Backend.Ejected()
+	c.speaks.Store(d.Lease.Backend)
 	return nil
 }
 
-// wantDecode returns what a decode leg asks of its pool, with another D preferred to those that were tried.
-func (c *completion) wantDecode(like *router.Backend) router.Want {
-	want := c.want(router.Decode, c.d.tried)
+// want returns what a decode leg asks of its pool, with another D preferred to those that were tried.
+func (d *decodeLeg) want(like *router.Backend) router.Want {
+	c := d.c
+	want := c.want(router.Decode, d.tried)
 	want.Like, want.Gone, want.Unbound = like, c.p.tried, c.path == pathDecodeOnly || c.degraded
 	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
 	switch {
 	case c.handoff.Live():
 		want.Peer = c.handoff.From()
-	case c.p.beside.result != nil:
-		want.Peer = c.p.lease.Backend
+	case c.p.beside.ended != nil:
+		want.Peer = c.p.Lease.Backend
 	}
 	return want
 }
 
-// wantPrefill returns what a prefill leg asks of its pool: a P that D can take blocks from.
-func (c *completion) wantPrefill(tried []*router.Backend) router.Want {
-	want := c.want(router.Prefill, tried)
-	want.Like = c.d.lease.Backend
+// want returns what a prefill leg asks of its pool: a P that D can take blocks from.
+func (p *prefillLeg) want(tried []*router.Backend) router.Want {
+	want := p.c.want(router.Prefill, tried)
+	want.Like = p.c.d.Lease.Backend
 	return want
 }
 
 // want returns what a leg of the request asks of its pool. It is valid until the request is answered.
 func (c *completion) want(role router.Role, skip []*router.Backend) router.Want {
-	w := router.Want{Role: role, Skip: skip, Tokens: c.tokens, Model: c.req.Model(), Key: c.session()}
+	w := router.Want{Role: role, Skip: skip, Tokens: c.tokens, Model: c.req.Model(), Key: c.session(c.snap.AffinityHeaders())}
 	if c.snap.Remembers(role) {
 		w.Prefix, w.Conversation = c.req.Blocks(), c.req.Conversation()
 	}
@@ -176,56 +177,28 @@ func (c *completion) want(role router.Role, skip []*router.Backend) router.Want 
 
 // session returns the key of the affinity header that ties the client's requests together, or 0
 // without one.
-func (c *completion) session() uint64 {
-	for _, name := range c.snap.AffinityHeaders() {
-		if v := c.ctx.Request.Header.Peek(name); len(v) > 0 {
+func (in *incoming) session(headers []string) uint64 {
+	for _, name := range headers {
+		if v := in.ctx.Request.Header.Peek(name); len(v) > 0 {
 			return router.KeyOf(v)
 		}
 	}
 	return 0
 }
 
-// acquire takes a lease. If all backends are full, it waits in the queue for one.
-func (c *completion) acquire(want router.Want, l *router.Lease) error {
-	err := c.snap.AcquireFor(want, l)
-	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
-		queued := time.Now()
-		line.Wait = min(line.Wait, c.times.end.Sub(queued))
-		turn(&want, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
-		err = c.snap.AcquireWait(want, l, line, c.ending())
-		c.times.dequeued = time.Now()
-		waited := c.times.dequeued.Sub(queued)
-		c.times.queued += waited
-		c.s.metrics.Queued(int(want.Role), waited)
-	}
-	return err
+// inQueue is a completion that waits in the queue for a backend.
+type inQueue struct{ c *completion }
+
+// Line has the completion wait in its client's turn, until its time is over.
+func (q inQueue) Line(w *router.Want) (time.Time, <-chan struct{}) {
+	c := q.c
+	turn(w, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
+	return c.times.end, c.ending()
 }
 
-// ending returns a channel that is closed when the completion is interrupted. It is made on demand,
-// as few completions wait.
-func (c *completion) ending() <-chan struct{} {
-	c.queued.Lock()
-	defer c.queued.Unlock()
-	if c.done == nil {
-		c.done = make(chan struct{})
-	}
-	if c.interrupted() != nil {
-		c.wake()
-	}
-	return c.done
-}
-
-// wake closes done once. The caller holds queued.
-func (c *completion) wake() {
-	if c.done != nil && !c.woken {
-		c.woken = true
-		close(c.done)
-	}
-}
-
-// leaveQueue ends the wait of a completion that was interrupted.
-func (c *completion) leaveQueue() {
-	c.queued.Lock()
-	defer c.queued.Unlock()
-	c.wake()
+// Waited counts a wait.
+func (q inQueue) Waited(role router.Role, d time.Duration) {
+	q.c.times.dequeued = time.Now()
+	q.c.times.queued += d
+	q.c.s.metrics.Queued(int(role), d)
 }

@@ -24,8 +24,8 @@ func TestHeldLeaseIsNotPooled(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Shutdown() })
 	for name, lease := range map[string]func(*completion) *router.Lease{
-		"prefill": func(c *completion) *router.Lease { return &c.p.lease },
-		"decode":  func(c *completion) *router.Lease { return &c.d.lease },
+		"prefill": func(c *completion) *router.Lease { return &c.p.Lease },
+		"decode":  func(c *completion) *router.Lease { return &c.d.Lease },
 	} {
 		c := s.newCompletion().(*completion)
 		if err := rt.Snapshot().Acquire(router.Decode, 1, nil, lease(c)); err != nil {

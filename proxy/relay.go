@@ -13,6 +13,7 @@ import (
 	"xpyd/netio"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
@@ -51,6 +52,17 @@ type relay struct {
 
 func (r *relay) start(api kvparams.API, cached, choices int, expose bool) {
 	*r = relay{buf: r.buf[:0], pooled: r.pooled, api: api, cached: cached, choices: choices, expose: expose, usage: kvparams.NoUsage()}
+}
+
+// borrow gives the relay a buffer of the pool, and giveBack returns it.
+func (r *relay) borrow(from *budget.Buffers) {
+	r.pooled = from.Lend()
+	r.buf = *r.pooled
+}
+
+func (r *relay) giveBack(to *budget.Buffers) {
+	to.TakeBack(r.pooled, r.buf)
+	r.pooled, r.buf = nil, nil
 }
 
 // scan classifies each complete event after ready once. It stops at [DONE] and at a broken stream.
@@ -149,11 +161,11 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 	}()
 	switch {
 	case c.d.streamed:
-		err = c.relayEvents(out)
+		err = c.d.relayEvents(out)
 	case c.d.large:
-		err = c.relayLarge(out)
+		err = c.d.relayLarge(out)
 	default:
-		err = c.writeWhole(out)
+		err = c.d.writeWhole(out)
 	}
 	c.d.relay.sent = out.n
 	if err != nil {
@@ -168,10 +180,10 @@ func (c *completion) CloseWithError(err error) error {
 	return nil
 }
 
-func (c *completion) writeWhole(out *clientWriter) error {
-	for _, seg := range c.d.out {
+func (d *decodeLeg) writeWhole(out *clientWriter) error {
+	for _, seg := range d.out {
 		if err := out.write(seg, time.Now()); err != nil {
-			return c.clientLeft(err)
+			return d.clientLeft(err)
 		}
 	}
 	return nil
@@ -179,66 +191,67 @@ func (c *completion) writeWhole(out *clientWriter) error {
 
 // relayLarge passes on an answer that is too large to be held. Only its framing is checked, which
 // alone shows whether the answer was cut. What D says of transfers is hidden on the way.
-func (c *completion) relayLarge(out *clientWriter) error {
-	buf, x := c.d.relay.buf, &c.d.x
+func (d *decodeLeg) relayLarge(out *clientWriter) error {
+	buf, x := d.relay.buf, &d.X
 	var hider kvparams.Hider
-	defer func() { c.d.relay.handle, c.d.relay.usage = hider.Handle(), hider.Usage() }()
+	defer func() { d.relay.handle, d.relay.usage = hider.Handle(), hider.Usage() }()
 	for {
 		n := hider.Hide(buf)
 		if err := out.write(buf[:n], time.Now()); err != nil {
-			return c.clientLeft(err)
+			return d.clientLeft(err)
 		}
-		x.Progress(time.Now(), c.s.bound().Timeouts.StreamIdle) // the write may have waited for the client
+		x.Progress(time.Now(), d.c.s.bound().Timeouts.StreamIdle) // the write may have waited for the client
 		var err error
 		buf, err = x.Fill(append(buf[:0], buf[n:]...))
-		c.d.relay.buf = buf
+		d.relay.buf = buf
 		if errors.Is(err, io.EOF) {
 			hider.Hide(buf)
 			if err := out.write(buf, time.Now()); err != nil {
-				return c.clientLeft(err)
+				return d.clientLeft(err)
 			}
-			c.endDecode(c.d.lease.Backend, router.OK, fault.CodeNone)
+			d.endAnswer(router.OK, fault.CodeNone)
 			return nil
 		}
 		if err != nil {
-			return c.streamBroke(nil, err)
+			return d.streamBroke(nil, err)
 		}
 	}
 }
 
 // relayEvents relays the stream. Each wake-up is one read and one write, of complete events only.
-func (c *completion) relayEvents(out *clientWriter) error {
-	r := &c.d.relay
+func (d *decodeLeg) relayEvents(out *clientWriter) error {
+	r := &d.relay
 	r.out = out
-	if c.sendEvents() {
-		if err := c.d.x.Follow(&c.conn.Socket, c.passOn); err != nil {
+	if d.sendEvents() {
+		if err := d.X.Follow(&d.c.conn.Socket, d.passOn); err != nil {
 			r.cause = err
 		}
 	}
 	switch {
 	case r.cause != nil && (!r.done || r.broken):
-		return c.streamBroke(out, r.cause)
+		return d.streamBroke(out, r.cause)
 	case r.lost != nil:
-		return c.clientLeft(r.lost)
+		return d.clientLeft(r.lost)
 	case r.broken:
-		return c.streamBroke(out, errBrokenStream)
+		return d.streamBroke(out, errBrokenStream)
 	}
-	c.streamEnded()
-	c.endStream()
+	d.streamEnded()
+	d.endStream()
 	return nil
 }
 
 // passOn takes what has come from D and sends the complete events in it. It reports whether the stream goes on.
-func (c *completion) passOn() (more bool) {
-	c.d.relay.cause = c.takeEvents()
-	return c.sendEvents()
+func (d *decodeLeg) passOn() (more bool) {
+	d.relay.cause = d.takeEvents()
+	return d.sendEvents()
 }
 
 // sendEvents writes what may be sent, and reports whether the stream goes on. If the stream has
 // failed, the client still gets the complete events that came before the failure. A stream between
 // two events holds no buffer.
-func (c *completion) sendEvents() (more bool) {
-	r := &c.d.relay
+func (d *decodeLeg) sendEvents() (more bool) {
+	c := d.c
+	r := &d.relay
 	now := time.Now()
 	if r.ready > 0 {
 		r.lost = r.out.write(r.buf[:r.ready], now)
@@ -260,20 +273,21 @@ func (c *completion) sendEvents() (more bool) {
 	}
 	if len(r.buf) == 0 {
 		r.giveBack(&c.s.buffers)
-		c.d.held.Lower(0)
+		d.held.Lower(0)
 	}
-	c.d.x.Progress(now, c.s.bound().Timeouts.StreamIdle)
+	d.X.Progress(now, c.s.bound().Timeouts.StreamIdle)
 	return true
 }
 
 // takeEvents reads once from D and classifies the events that came. [DONE] or a broken event is
 // the end of the stream, and an end before them is an error.
-func (c *completion) takeEvents() error {
-	r := &c.d.relay
+func (d *decodeLeg) takeEvents() error {
+	c := d.c
+	r := &d.relay
 	if r.pooled == nil {
 		r.borrow(&c.s.buffers)
 	}
-	err := c.fillEvents()
+	err := d.fillEvents()
 	r.cached = c.cachedTokens()
 	r.scan()
 	if errors.Is(err, io.EOF) {
@@ -290,32 +304,32 @@ func (c *completion) takeEvents() error {
 
 // fillEvents reads once from D. What has come of an event stays in the buffer until all of it has, so it is charged like a
 // whole answer: what the buffer takes beyond freeAnswer, before it takes it.
-func (c *completion) fillEvents() (err error) {
-	d, r := &c.d, &c.d.relay
+func (d *decodeLeg) fillEvents() (err error) {
+	d, r := d, &d.relay
 	if len(r.buf)+netio.InboxSize > freeAnswer {
 		size := cap(r.buf)
 		if size-len(r.buf) < netio.InboxSize { // what one read may bring
 			size = 2 * max(size, freeAnswer)
 		}
-		if d.held.Raise(c.s.held, c.client, int64(size)) != budget.Granted {
-			return errNoRoom
+		if d.held.Raise(d.c.s.held, d.c.client, int64(size)) != budget.Granted {
+			return leg.ErrNoRoom
 		}
 		if size > cap(r.buf) {
 			r.buf = append(make([]byte, 0, size), r.buf...)
 		}
 	}
-	r.buf, err = d.x.Fill(r.buf)
+	r.buf, err = d.X.Fill(r.buf)
 	return err
 }
 
 var errBrokenStream = errors.New("stream ended without a finished answer")
 
 // endStream reads D's last chunk, so that the connection to D can be used again.
-func (c *completion) endStream() {
-	x := &c.d.x
+func (d *decodeLeg) endStream() {
+	x := &d.X
 	x.SetDeadline(time.Now().Add(time.Second))
-	_, _ = x.ReadAll(c.d.relay.buf[:0], budget.FirstBuffer)
-	c.endDecode(c.d.lease.Backend, router.OK, fault.CodeNone)
+	_, _ = x.ReadAll(d.relay.buf[:0], budget.FirstBuffer)
+	d.endAnswer(router.OK, fault.CodeNone)
 }
 
 // breakPause is the time between the error event of a stream and the end of its connection. The
@@ -324,11 +338,12 @@ const breakPause = 50 * time.Millisecond
 
 // streamBroke ends an answer that has begun. If out is not nil, the client first gets one error
 // event. Then the connection breaks off. There is never a [DONE] or a clean end.
-func (c *completion) streamBroke(out *clientWriter, err error) error {
-	b := c.d.lease.Backend
-	f := fault.Fault{Leg: fault.Decode, At: fault.InStream, Cause: c.streamCause(err)}
+func (d *decodeLeg) streamBroke(out *clientWriter, err error) error {
+	c := d.c
+	b := d.Lease.Backend
+	f := fault.Fault{Leg: fault.Decode, At: fault.InStream, Cause: d.streamCause(err)}
 	if f.Cause == fault.Gone {
-		return c.clientLeft(err)
+		return d.clientLeft(err)
 	}
 	var told *fault.Error
 	switch f.Cause {
@@ -338,16 +353,16 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 		told = fault.ErrTooLargeToHold(true)
 	}
 	failed := c.fail(b, f, told)
-	if c.failure = failed.told; f.Cause != fault.Stopped && f.Cause != fault.Overdue { // otherwise xpyd itself cut the stream
+	if c.failure = failed.Told; f.Cause != fault.Stopped && f.Cause != fault.Overdue { // otherwise xpyd itself cut the stream
 		c.failure.Log = err.Error()
 	}
 	if f.Cause == fault.Timeout {
 		c.s.engines.Stalled(b)
 	}
-	if out != nil && !c.d.relay.foreign {
-		_ = out.write(c.failure.AppendEvent(nil, c.api, c.d.relay.events), time.Now())
+	if out != nil && !d.relay.foreign {
+		_ = out.write(c.failure.AppendEvent(nil, c.api, d.relay.events), time.Now())
 	}
-	c.endDecode(b, failed.Outcome, failed.Code)
+	d.endAnswer(failed.Outcome, failed.Code)
 	if out != nil && out.failed == nil {
 		time.Sleep(c.s.breakPause)
 	}
@@ -356,9 +371,9 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 
 // clientLeft ends a stream whose client is gone or has stopped reading. D aborts when its
 // connection closes.
-func (c *completion) clientLeft(cause error) error {
-	c.leave()
-	c.failure = fault.ErrGone()
-	c.endDecode(c.d.lease.Backend, router.ClientGone, fault.CodeNone)
+func (d *decodeLeg) clientLeft(cause error) error {
+	d.c.leave()
+	d.c.failure = fault.ErrGone()
+	d.endAnswer(router.ClientGone, fault.CodeNone)
 	return cause
 }

@@ -9,8 +9,9 @@ import (
 	"xpyd/router"
 )
 
-// decodeDenied says why the pool gave no lease.
-func (c *completion) decodeDenied(err error) *fault.Error {
+// denied says why the pool gave no lease.
+func (d *decodeLeg) denied(err error) *fault.Error {
+	c := d.c
 	if gone := c.interrupted(); gone != nil {
 		return gone
 	}
@@ -30,15 +31,16 @@ func (c *completion) decodeDenied(err error) *fault.Error {
 // degrade counts the request among those that should have had a prefill. If their share is spent,
 // it releases its D and waits, as a request that finds a full pool does. why is the failure that
 // led here.
-func (c *completion) degrade(why *fault.Error) *fault.Error {
-	if c.snap.Degrade(&c.d.lease) {
+func (p *prefillLeg) degrade(why *fault.Error) *fault.Error {
+	c := p.c
+	if c.snap.Degrade(&c.d.Lease) {
 		c.degraded = true
 		return nil
 	}
 	if c.s.cfg.DecodeOnly.MaxShare > 0 {
-		c.d.lease.Release(router.NoVerdict)
+		c.d.Free()
 		c.degraded = true
-		err := c.reserveDecode(nil)
+		err := c.d.reserve(nil)
 		if err == nil {
 			return nil
 		}
@@ -65,12 +67,9 @@ const retryPatience = 30 * time.Second
 // mayRetry backs off and takes a share of the retry budget, which all completions have in common.
 // The completion holds its share until a token comes or it ends. A leg that moved because its
 // backend went down does not count as a retry. asked is how long the failed backend wants to be
-// left alone.
-func (c *completion) mayRetry(asked time.Duration) bool { return c.retryWithin(asked, retryPatience) }
-
-// retryWithin is mayRetry for a request that waits no longer than patience for its share. patience
-// is 0 if the request can be served in another way at once.
-func (c *completion) retryWithin(asked, patience time.Duration) bool {
+// left alone. The request waits no longer than patience for its share, which is 0 if it can be served in another way at
+// once.
+func (c *completion) mayRetry(asked, patience time.Duration) bool {
 	if c.deadly() {
 		return false
 	}

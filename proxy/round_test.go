@@ -30,11 +30,11 @@ func TestRoundBeginsWithNothingSent(t *testing.T) {
 	c, _ := s.newCompletion().(*completion)
 	c.ctx, c.snap, c.asking = &fasthttp.RequestCtx{}, rt.Snapshot(), new(asking)
 	c.times.end = time.Now().Add(time.Minute)
-	c.p.x.Wrote, c.d.x.Wrote = time.Now(), time.Now()
+	c.p.X.Wrote, c.d.X.Wrote = time.Now(), time.Now()
 	if f := c.tryRound(); f == nil {
 		t.Fatal("a round without a decode engine succeeds")
 	}
-	if c.p.x.Sent() || c.d.x.Sent() {
-		t.Errorf("sent: prefill %v, decode %v", c.p.x.Sent(), c.d.x.Sent())
+	if c.p.X.Sent() || c.d.X.Sent() {
+		t.Errorf("sent: prefill %v, decode %v", c.p.X.Sent(), c.d.X.Sent())
 	}
 }

@@ -8,61 +8,34 @@ import (
 	"xpyd/engines/handoff"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
-// failure is a leg that failed, or the reason why it could not begin.
-type failure struct {
-	fault.Verdict
-	told *fault.Error // what the client gets if nothing else is tried
-	// asked is how long the backend wants to be left alone (its Retry-After).
-	asked time.Duration
-	moved bool // health checks took a backend down
-}
-
-// Error makes failure an error type.
-func (f *failure) Error() string { return f.told.Error() }
-
-// final returns f as a failure after which nothing is tried.
-func (f *failure) final() *failure {
-	f.Retry = fault.RetryNever
-	return f
-}
-
 // elsewhere returns f as a failure after which a round with engines of another connector follows, if there
 // are such engines for the request. Those of this round's connector are spent.
-func (c *completion) elsewhere(f *failure) *failure {
-	want := c.wantDecode(c.d.lease.Backend)
-	if c.round == maxRounds || c.interrupted() != nil || c.overdue() || !c.snap.Others(want) {
-		return f.final()
+func (c *completion) elsewhere(f *leg.Failure) *leg.Failure {
+	want := c.d.want(c.d.Lease.Backend)
+	if c.round.n == maxRounds || c.interrupted() != nil || c.overdue() || !c.snap.Others(want) {
+		return f.Final()
 	}
-	f.Retry = fault.RetryPaid
-	return f
-}
-
-// ends returns a failure after which nothing is tried, and which counts against no backend.
-func ends(e *fault.Error) *failure {
-	v := fault.Verdict{Code: e.Code, Outcome: router.NoVerdict}
-	if e.Code == fault.CodeClientGone {
-		v.Outcome = router.ClientGone
-	}
-	return &failure{Verdict: v, told: e}
+	return f.Then(fault.RetryPaid)
 }
 
 // fail judges a fault of backend b and does what follows from it for b and the handle. told is for
 // the client. If it is nil, the client gets the usual error of the fault.
-func (c *completion) fail(b *router.Backend, f fault.Fault, told *fault.Error) *failure {
+func (c *completion) fail(b *router.Backend, f fault.Fault, told *fault.Error) *leg.Failure {
 	v := fault.Classify(f)
 	if told == nil {
 		told = f.Tell(v.Code)
 	}
 	if f.Leg == fault.Decode && v.Code == fault.CodeDecodeFailed && v.Retry == fault.RetryPaid {
-		told.NoRetry = c.round == maxRounds // a client should not start a third prefill at once
+		told.NoRetry = c.round.n == maxRounds // a client should not start a third prefill at once
 	}
 	if v.Died {
-		x := &c.d.x
+		x := &c.d.X
 		if f.Leg == fault.Prefill {
-			x = &c.p.x
+			x = &c.p.X
 		}
 		c.diedOf(b, x.Wrote)
 	}
@@ -76,7 +49,7 @@ func (c *completion) fail(b *router.Backend, f fault.Fault, told *fault.Error) *
 		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.From(), Decode: b})
 	}
 	c.settle(v.Handle, b)
-	return &failure{Verdict: v, told: told, moved: f.Cause == fault.Down || f.Cause == fault.Source}
+	return &leg.Failure{Verdict: v, Told: told, Moved: f.Cause == fault.Down || f.Cause == fault.Source}
 }
 
 // settle carries out the fate of the handle, or of blocks that nothing can name. b is the backend
@@ -122,23 +95,23 @@ func (c *completion) diedOf(b *router.Backend, wrote time.Time) {
 	}
 }
 
-// prefillBrokeOff counts a P that the request may have killed. A P that has begun its answer had
+// brokeOff counts a P that the request may have killed. A P that has begun its answer had
 // computed the prompt, so it counts only if it is gone.
-func (c *completion) prefillBrokeOff(b *router.Backend, ue *upstream.Error) {
+func (p *prefillLeg) brokeOff(b *router.Backend, ue *upstream.Error) {
 	if ue.Stage == upstream.StageBody {
-		c.diedOf(b, c.p.x.Wrote)
+		p.c.diedOf(b, p.X.Wrote)
 		return
 	}
-	c.broken.Add(1)
+	p.c.broken.Add(1)
 }
 
 // deadly reports whether the request may go to no other engine, because it may have killed maxBroken.
-func (c *completion) deadly() bool { return c.broken.Load() >= maxBroken }
+func (t *tries) deadly() bool { return t.broken.Load() >= maxBroken }
 
 // nameBroken makes the error of a deadly request say that no other engine gets it. The official
 // clients must not try the request again either.
-func (c *completion) nameBroken(err *fault.Error) *fault.Error {
-	if !c.deadly() || err.Code != fault.CodePrefillFailed && err.Code != fault.CodeDecodeFailed {
+func (t *tries) nameBroken(err *fault.Error) *fault.Error {
+	if !t.deadly() || err.Code != fault.CodePrefillFailed && err.Code != fault.CodeDecodeFailed {
 		return err
 	}
 	e := fault.NewError(fasthttp.StatusBadGateway, err.Code, "", "backends broke off over this request; it is not sent to another").Final()

@@ -8,8 +8,6 @@ import (
 
 	"xpyd/kvparams"
 	"xpyd/metrics/trace"
-	"xpyd/proxy/fault"
-	"xpyd/router"
 )
 
 // This file is what clients and operators learn of where a request was, and for how long: its trace,
@@ -53,13 +51,13 @@ func (c *completion) beginTrace() {
 }
 
 // endTrace ends the request's span. Its legs have ended.
-func (c *completion) endTrace(o outcome) {
+func (c record) endTrace(o outcome) {
 	if c.s.tracer == nil {
 		return
 	}
 	t := &c.times
 	e := trace.End{
-		Status: c.status(), Outcome: o.String(), Failed: o == outcomeError || o == outcomeBroken, Rounds: c.round,
+		Status: c.status(), Outcome: o.String(), Failed: o == outcomeError || o == outcomeBroken, Rounds: c.round.n,
 		Start: t.start, Queued: t.queued, Dequeued: t.dequeued, First: t.first,
 	}
 	if c.failure != nil {
@@ -73,14 +71,6 @@ func (c *completion) endTrace(o outcome) {
 		e.Prefilled, e.Handed = t.prefilled, t.handed
 	}
 	c.trace.End(e)
-}
-
-// dropTrace leaves no span to the next request. A leg's still runs only after a panic.
-func (c *completion) dropTrace() {
-	lost := trace.LegEnd{ID: c.legID, Code: fault.CodeInternal.String()}
-	c.p.span.End(lost)
-	c.d.span.End(lost)
-	c.trace = trace.Request{}
 }
 
 // beginTrace starts the span of a request that is relayed.
@@ -97,30 +87,23 @@ func (p *passing) beginTrace(h *fasthttp.RequestHeader) {
 	p.fields = p.trace.AppendFields(p.fields)
 }
 
-// beginLeg starts the span of the request to b, and tells b of it.
-func (p *passing) beginLeg(b *router.Backend) {
-	p.trace.Leg(&p.span, "relay", b.URL, p.route.Path, 0, p.fields)
-	p.req.Fields = p.span.Fields(p.fields)
-}
-
-// endTrace ends the spans of the request and of its last leg.
+// endTrace ends the span of the request. Its leg has ended.
 func (p *passing) endTrace(o outcome) {
 	if p.s.tracer == nil {
 		return
 	}
-	e := trace.End{Status: p.x.Head.Status, Outcome: o.String(), Failed: o == outcomeError || o == outcomeBroken, Start: p.start}
+	e := trace.End{Status: p.X.Head.Status, Outcome: o.String(), Failed: o == outcomeError || o == outcomeBroken, Start: p.start}
 	if f := p.failed; f != nil {
 		e.Code = f.Code.String()
 		if !p.kept {
 			e.Status = f.Status
 		}
 	}
-	p.span.End(trace.LegEnd{ID: p.id, Status: p.x.Head.Status, Outcome: o.String(), Code: e.Code})
 	p.trace.End(e)
 }
 
 // tellLegs adds what a client may learn of its legs to the head of the answer.
-func (c *completion) tellLegs(h *fasthttp.ResponseHeader) {
+func (c reply) tellLegs(h *fasthttp.ResponseHeader) {
 	if c.s.cfg.Headers.Timing {
 		var room [128]byte
 		h.SetBytesV("Server-Timing", c.appendTiming(room[:0]))
@@ -128,16 +111,16 @@ func (c *completion) tellLegs(h *fasthttp.ResponseHeader) {
 	if !c.s.cfg.Headers.Backends {
 		return
 	}
-	if b := c.p.lease.Backend; b != nil && c.path == pathDisaggregated {
+	if b := c.p.Lease.Backend; b != nil && c.path == pathDisaggregated {
 		h.Set("X-Xpyd-Prefill", b.URL)
 	}
-	if b := c.d.lease.Backend; b != nil {
+	if b := c.d.Lease.Backend; b != nil {
 		h.Set("X-Xpyd-Decode", b.URL)
 	}
 }
 
 // appendTiming appends the phases that are over, as Server-Timing lists them.
-func (c *completion) appendTiming(dst []byte) []byte {
+func (c reply) appendTiming(dst []byte) []byte {
 	t := &c.times
 	dst = appendPhase(dst, "queue", t.queued)
 	if !c.p.beside.running() && !t.prefilled.IsZero() {

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"io"
-	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -75,42 +74,4 @@ func (w *clientWriter) send(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-// borrow gives the relay a buffer of the pool, and giveBack returns it.
-func (r *relay) borrow(from *budget.Buffers) {
-	r.pooled = from.Lend()
-	r.buf = *r.pooled
-}
-
-func (r *relay) giveBack(to *budget.Buffers) {
-	to.TakeBack(r.pooled, r.buf)
-	r.pooled, r.buf = nil, nil
-}
-
-// answerUntilClose answers an HTTP/1.0 client if the answer has no known length. fasthttp would
-// write chunks, so the answer is written here, inside the handler, and fasthttp writes nothing.
-//
-// Such a client takes every end of the connection except a reset for the end of the answer. So
-// until the whole answer has been written, every close resets the connection. The end of this
-// process is such a close too.
-func (c *completion) answerUntilClose() {
-	ctx, conn := c.ctx, c.conn
-	c.ctx = nil
-	c.s.cors.Mark(ctx) // nothing follows the head that is taken below
-	ctx.SetConnectionClose()
-	ctx.HijackSetNoResponse(true)
-	ctx.Hijack(func(net.Conn) {}) // fasthttp closes the connection after this function
-	err := conn.SetLinger(0)
-	if err == nil {
-		_ = conn.SetWriteDeadline(time.Now().Add(c.s.cfg.Timeouts.WriteStall + rearm))
-		_, err = c.WriteTo(&netio.UntilClose{Conn: conn, Head: ctx.Response.Header.Header()})
-	}
-	_ = c.CloseWithError(err) // it returns c to the pool
-	if err == nil {
-		err = conn.SetLinger(-1)
-	}
-	if err != nil {
-		_ = conn.Close()
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"xpyd/metrics/trace"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
@@ -42,7 +43,7 @@ type Config struct {
 	Guard   func(func()) (ok bool)                                                    // runs what may panic, and survives it
 	Queued  func(time.Duration)                                                       // counts a wait for a full pool
 	Items   func(encoded, left int)                                                   // counts the items of a request
-	Ended   func(*router.Backend, router.Outcome, time.Duration)                      // counts a leg
+	Meter   leg.Meter                                                                 // counts a leg
 	// MaxBroken is how many engines may break off over a request before no further leg of it begins.
 	MaxBroken int
 	Log       zerolog.Logger
@@ -74,7 +75,7 @@ type Job struct {
 type Run struct {
 	cfg     *Config
 	job     Job
-	legs    []leg
+	legs    []part
 	end     time.Time
 	took    time.Duration
 	cut     atomic.Uint32 // the fault.Cause of Cut; 0 before it
@@ -94,7 +95,7 @@ func (s *Stage) Begin(job Job) *Run {
 		return nil
 	}
 	n := min(items, maxLegs)
-	r := &Run{cfg: &s.cfg, job: job, legs: make([]leg, n), end: time.Now().Add(job.Limit)}
+	r := &Run{cfg: &s.cfg, job: job, legs: make([]part, n), end: time.Now().Add(job.Limit)}
 	if job.End.Before(r.end) {
 		r.end = job.End
 	}
@@ -146,8 +147,12 @@ func (r *Run) Cut(why fault.Cause) {
 		return
 	}
 	r.cut.CompareAndSwap(uint32(fault.NoCause), uint32(why))
+	ended := leg.CutGone
+	if why == fault.Stopped {
+		ended = leg.CutStop
+	}
 	for i := range r.legs {
-		r.legs[i].x.Cut(cutEnded, time.Now())
+		r.legs[i].X.Cut(ended, time.Now())
 	}
 }
 
@@ -187,7 +192,7 @@ func (r *Run) Log(e *zerolog.Event) {
 	}
 	var urls []string
 	for i := range r.legs {
-		if b := r.legs[i].lease.Backend; b != nil && r.legs[i].done {
+		if b := r.legs[i].Lease.Backend; b != nil && r.legs[i].done {
 			urls = append(urls, b.URL)
 		}
 	}

@@ -8,26 +8,17 @@ import (
 	"time"
 
 	"xpyd/kvparams"
-	"xpyd/metrics/trace"
 	"xpyd/netio/upstream"
 	"xpyd/proxy/fault"
+	"xpyd/proxy/leg"
 	"xpyd/router"
 )
 
-// What cuts a leg.
-const (
-	_        upstream.Cause = iota
-	cutEnded                // the client has left, or the process ends
-	cutDown                 // health checks took the backend down
-)
-
-// leg encodes some items on one engine.
-type leg struct {
+// part is the leg that encodes some of the items, on one engine after the other.
+type part struct {
+	leg.Attempt
 	first, last int // items, the last not included
-	x           upstream.Exchange
-	lease       router.Lease
 	tried       []*router.Backend
-	span        trace.Leg
 	body        kvparams.Segments
 	answer      []byte
 	members     []byte // of ec_transfer_params; alias answer
@@ -37,13 +28,13 @@ type leg struct {
 // run tries the leg on one engine after the other.
 func (r *Run) run(i int) {
 	l := &r.legs[i]
+	l.Of, l.Meter = fault.Encode, r.cfg.Meter
 	id := r.job.ID + "-e" + strconv.Itoa(i)
-	defer l.lease.Release(router.NoVerdict)
-	defer l.x.Drop()
+	defer l.Free()
 	l.body = r.job.Req.AppendEncode(nil, l.first, l.last)
 	for attempts := 0; !r.over() && r.acquire(l); {
 		v := r.attempt(l, id)
-		l.tried = append(l.tried, l.lease.Backend)
+		l.tried = append(l.tried, l.Lease.Backend)
 		if l.done || r.over() || v.Retry == fault.RetryNever {
 			return
 		}
@@ -74,7 +65,7 @@ func (r *Run) gone() bool { return fault.Cause(r.cut.Load()) != fault.NoCause }
 func (r *Run) over() bool { return r.gone() || !time.Now().Before(r.end) }
 
 // acquire takes a lease, and waits for one if all engines are full. It returns false without one.
-func (r *Run) acquire(l *leg) bool {
+func (r *Run) acquire(l *part) bool {
 	want := r.job.Want
 	r.mu.Lock()
 	want.Skip = slices.Concat(l.tried, r.broke)
@@ -83,62 +74,51 @@ func (r *Run) acquire(l *leg) bool {
 	if deadly {
 		return false
 	}
-	err := r.job.Snap.AcquireFor(want, &l.lease)
-	if line := r.job.Snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
-		queued := time.Now()
-		line.Wait = min(line.Wait, r.end.Sub(queued))
-		err = r.job.Snap.AcquireWait(want, &l.lease, line, r.job.Ending)
-		r.cfg.Queued(time.Since(queued))
-	}
+	err := l.Acquire(r.job.Snap, want, r)
 	if err != nil && !r.gone() {
 		r.cfg.Log.Warn().Str("request_id", r.job.ID).Err(err).Msg("no encode backend, the next leg's engine encodes")
 	}
 	return err == nil
 }
 
+// Line has the request wait no longer than all legs may take together. Its turn is in the job's Want.
+func (r *Run) Line(*router.Want) (time.Time, <-chan struct{}) { return r.end, r.job.Ending }
+
+// Waited counts a wait for an engine.
+func (r *Run) Waited(_ router.Role, d time.Duration) { r.cfg.Queued(d) }
+
 // attempt runs the leg on the engine of its lease, and settles what follows from it.
-func (r *Run) attempt(l *leg, id string) fault.Verdict {
-	b, started := l.lease.Backend, time.Now()
-	l.lease.OnDown(func() { l.x.Cut(cutDown, time.Now()) })
-	r.job.Trace.Leg(&l.span, "encode", b.URL, r.job.Path, 1, r.job.Fields)
-	f, err := r.exchange(l, id)
-	l.lease.OnDown(nil)
-	l.sent = l.sent || l.x.Sent()
-	end := trace.LegEnd{ID: id, Status: l.x.Head.Status, Outcome: router.OK.String()}
-	var v fault.Verdict // of a success, whose outcome is OK
-	if l.done = f.Cause == fault.NoCause; l.done {
-		l.x.Finish()
-	} else {
-		l.x.Drop()
-		v = fault.Classify(f)
-		end.Outcome, end.Code = v.Outcome.String(), v.Outcome.String()
-		r.failed(b, v, err, id)
+func (r *Run) attempt(l *part, id string) fault.Verdict {
+	call := leg.Call{Trace: r.job.Trace, ID: id, Path: r.job.Path, Fields: r.job.Fields, Round: 1, Down: l.down}
+	failed := l.Run(&call, func(b *router.Backend) *leg.Failure { return r.exchange(l, b, id) })
+	l.sent = l.sent || l.X.Sent()
+	if failed != nil {
+		return failed.Verdict
 	}
-	l.x.Uncut(cutDown) // it does not hold for the next backend
-	l.span.End(end)
-	r.cfg.Ended(b, v.Outcome, time.Since(started))
-	l.lease.Release(r.blame(b, v.Outcome))
-	return v
+	l.done = true
+	l.End(leg.End{})
+	return fault.Verdict{}
 }
 
-// blame is the outcome that counts for b. A timeout does not: the engine may have waited for the host of an
+// down has another engine tried.
+func (l *part) down() { l.X.Cut(leg.CutDown, time.Now()) }
+
+// spares reports that a failure does not count for b. A timeout does not: the engine may have waited for the host of an
 // image, which a client has named, and the time is that of all tries. And one image may fail all legs, so an
 // engine's failures count once for a request.
-func (r *Run) blame(b *router.Backend, o router.Outcome) router.Outcome {
-	if o == router.OK {
-		return o
-	}
+func (r *Run) spares(b *router.Backend, o router.Outcome) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o == router.Timeout || slices.Contains(r.blamed, b) {
-		return router.NoVerdict
+		return true
 	}
 	r.blamed = append(r.blamed, b)
-	return o
+	return false
 }
 
-// failed notes what a failed leg says about its engine.
-func (r *Run) failed(b *router.Backend, v fault.Verdict, err error, id string) {
+// failed judges a leg that failed, and notes what that says about its engine.
+func (r *Run) failed(b *router.Backend, f fault.Fault, err error, id string) *leg.Failure {
+	v := fault.Classify(f)
 	if v.Probe || v.Outcome == router.Timeout {
 		r.cfg.Suspect(b)
 	}
@@ -154,56 +134,37 @@ func (r *Run) failed(b *router.Backend, v fault.Verdict, err error, id string) {
 		r.cfg.Log.Warn().Str("request_id", r.job.ID).Str("leg_id", id).Str("encode", b.URL).Stringer("outcome", v.Outcome).
 			Err(err).Msg("encode leg failed")
 	}
+	return &leg.Failure{Verdict: v, Spare: r.spares(b, v.Outcome)}
 }
 
-// exchange sends the leg and reads its answer. It returns how that failed, as a prefill leg's failure.
-func (r *Run) exchange(l *leg, id string) (fault.Fault, error) {
+// exchange sends the leg and reads its answer.
+func (r *Run) exchange(l *part, b *router.Backend, id string) *leg.Failure {
 	req := &upstream.Request{
-		Method: "POST", Path: r.job.Target, ID: id, Fields: l.span.Fields(r.job.Fields), Body: l.body, Fresh: len(l.tried) > 0, End: r.end,
+		Method: "POST", Path: r.job.Target, ID: id, Fields: l.Fields(r.job.Fields), Body: l.body, Fresh: len(l.tried) > 0, End: r.end,
 	}
-	err := l.x.Do(r.cfg.Client(l.lease.Backend), req, r.end, true) // an encode may run twice
+	err := l.X.Do(r.cfg.Client(b), req, r.end, true) // an encode may run twice
 	if err == nil {
-		l.answer, err = l.x.ReadAnswer(l.answer[:0], largestAnswer)
+		l.answer, err = l.X.ReadAnswer(l.answer[:0], largestAnswer)
 	}
 	if err != nil {
-		return r.broken(l, err), err
+		return r.failed(b, l.Fault(err, r.why(l)), err, id)
 	}
-	if status := l.x.Head.Status; status != http.StatusOK {
-		return r.cfg.Refused(status), errors.New("status " + strconv.Itoa(status))
+	if status := l.X.Head.Status; status != http.StatusOK {
+		return r.failed(b, r.cfg.Refused(status), errors.New("status "+strconv.Itoa(status)), id)
 	}
-	place := func(host []byte) (string, bool) { return r.cfg.Place(r.job.Snap, l.lease.Backend, host) }
+	place := func(host []byte) (string, bool) { return r.cfg.Place(r.job.Snap, b, host) }
 	if l.members, err = kvparams.Encodings(l.answer, place); err != nil {
 		l.members = nil
-		return fault.Fault{Leg: fault.Prefill, At: fault.AtAnswer, Status: http.StatusOK, Cause: fault.Unusable}, err
+		return r.failed(b, fault.Fault{Leg: fault.Prefill, At: fault.AtAnswer, Status: http.StatusOK, Cause: fault.Unusable}, err, id)
 	}
-	return fault.Fault{}, nil
+	return nil
 }
 
-// broken says how an exchange failed.
-func (r *Run) broken(l *leg, err error) fault.Fault {
-	f := fault.Fault{Leg: fault.Prefill, At: fault.AtLimit, Status: l.x.Head.Status, Cause: fault.TooLarge}
-	var ue *upstream.Error
-	if !errors.As(err, &ue) {
-		return f
+// why is what the run knows of an exchange that failed.
+func (r *Run) why(l *part) leg.Why {
+	w := leg.Why{Ended: fault.Cause(r.cut.Load()), Overdue: r.end.Equal(r.job.End)}
+	if l.X.IsCut(leg.CutDown) {
+		w.Cut = fault.Down
 	}
-	f.At = fault.AtDial + fault.Progress(ue.Stage) // both are in the order of an exchange
-	switch {
-	case r.gone():
-		f.Cause = fault.Cause(r.cut.Load())
-	case f.At == fault.AtDial && upstream.IsLocal(ue.Err):
-		f.Cause = fault.Descriptors
-	case f.At == fault.AtDial:
-		f.Cause = fault.Broke
-	case l.x.IsCut(cutDown):
-		f.Cause = fault.Down
-	case ue.TimedOut() && r.end.Equal(r.job.End):
-		f.Cause = fault.Overdue
-	case ue.TimedOut():
-		f.Cause = fault.Timeout
-	case ue.LongHead():
-		f.Cause = fault.LongHead
-	default:
-		f.Cause = fault.Broke
-	}
-	return f
+	return w
 }

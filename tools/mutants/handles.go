@@ -9,9 +9,9 @@ func handles() []mutant {
 		new:  "_ = told",
 		test: "TestRefusalThatQuotesTheHandle/nixl",
 	}, {
-		name: "a stream holds the body of a prefill leg that has ended", in: "(*completion).prefillBeside",
-		old:  "if frees {",
-		new:  "if frees && false {",
+		name: "a stream holds the body of a prefill leg that has ended", in: "pair.prefill",
+		old:  "if s.users.Add(-1) == 0 {",
+		new:  "if s.users.Add(-1) == 0 && false {",
 		test: "TestStreamHoldsNothingOfItsRequest/sglang",
 	}, {
 		name: "encodings go to a second leg", in: "(*Run).Forget",
@@ -25,12 +25,12 @@ func handles() []mutant {
 		test: "TestEncodingsOfForeignHosts",
 	}, {
 		name: "encode legs outlive their client", in: "(*Run).Cut",
-		old:  "r.legs[i].x.Cut(cutEnded, time.Now())",
+		old:  "r.legs[i].X.Cut(ended, time.Now())",
 		new:  "_ = i",
 		test: "TestClientLeavesDuringEncode",
 	}, {
 		name: "a second round encodes again", in: "(*completion).encode",
-		old:  "c.round > 1 || ",
+		old:  "c.round.n > 1 || ",
 		new:  "",
 		test: "TestEncodingsGoToTheFirstRoundAlone",
 	}, {
@@ -44,7 +44,7 @@ func handles() []mutant {
 		new:  "if false {\n\t\tanswer, err =",
 		test: "TestDrainCutShortIsTriedElsewhere",
 	}, {
-		name: "handle used twice after a reset", in: "(*completion).decodeAttempt",
+		name: "handle used twice after a reset", in: "(*decodeLeg).attempt",
 		old:  "again := handle.None() && (",
 		new:  "again := (",
 		test: "TestHandleGoesToOneDecodeRequest/rst",
@@ -59,24 +59,24 @@ func handles() []mutant {
 		new:  "",
 		test: "TestHandleOlderThanItsLeaseIsNotSent",
 	}, {
-		name: "handle not looked at after a wait for a slot", in: "(*completion).decode",
-		old:  "&& !c.handoff.FreshFor(c.d.lease.Backend)",
+		name: "handle not looked at after a wait for a slot", in: "(*decodeLeg).decode",
+		old:  "&& !c.handoff.FreshFor(d.Lease.Backend)",
 		new:  "&& false",
 		test: "TestHandleThatAgedInTheQueueIsNotSent",
 	}, {
 		name: "second round on a kept connection", in: "(*completion).request",
-		old:  "Fresh: c.round > 1",
+		old:  "Fresh: c.round.n > 1",
 		new:  "Fresh: false",
 		test: "TestSecondRoundTakesAFreshConnection",
 	}, {
-		name: "same handle after 5xx", in: "(*completion).decodeRefused",
+		name: "same handle after 5xx", in: "(*decodeLeg).rejected",
 		old:  "return c.refusedLeg(",
-		new:  "if status == 500 {\n\t\tc.handoff.Unsent()\n\t\ttold, _ := c.s.tellRefusal(f, c.id, b, &c.d.x, body)\n\t\treturn &failure{Verdict: fault.Verdict{Code: fault.CodeDecodeFailed, Outcome: router.Refused, Retry: fault.RetryFree}, told: told}\n\t}\n\treturn c.refusedLeg(",
+		new:  "if status == 500 {\n\t\tc.handoff.Unsent()\n\t\ttold, _ := c.s.tellRefusal(f, c.id, b, &d.X, body)\n\t\treturn &leg.Failure{Verdict: fault.Verdict{Code: fault.CodeDecodeFailed, Outcome: router.Refused, Retry: fault.RetryFree}, Told: told}\n\t}\n\treturn c.refusedLeg(",
 		test: "TestHandleGoesToOneDecodeRequest/status=500",
 	}, {
-		name: "P's late answer dropped", in: "(*completion).prefillExchange",
-		old:  "err = c.lateAnswer(err)",
-		new:  "c.p.x.HalfClose()",
+		name: "P's late answer dropped", in: "(*prefillLeg).exchange",
+		old:  "err = p.lateAnswer(err)",
+		new:  "p.X.HalfClose()",
 		test: "TestLateAnswerOfPrefillIsReleased",
 	}, {
 		name: "wrong handle member not checked", in: "(*handleReader).valid",
@@ -154,7 +154,7 @@ func handles() []mutant {
 		new:  "if false {",
 		test: "TestDecodeOfAClientThatLeftWaitsForALatePrefill",
 	}, {
-		name: "a decode held for as long as P might have taken", in: "(*completion).prefillBeside",
+		name: "a decode held for as long as P might have taken", in: "pair.prefill",
 		old:  "if s.due.Store(false); c.gone() {",
 		new:  "if s.due.Store(false); false {",
 		test: "TestDecodeOfAClientThatLeftEndsAfterItsPrefill",
@@ -164,8 +164,8 @@ func handles() []mutant {
 		new:  "f.Cause == Stopped:\n\t\tv.Handle = cutFate(f)\n\tcase f.Cause == Overdue:\n\t\tv.Handle = FateSuspect",
 		test: "TestDeadlineLeavesTheBlocksToDecode",
 	}, {
-		name: "a deadline that cuts an engine which dies of it", in: "(*completion).decodeBroke",
-		old:  "c.d.x.Linger(ue, c.decodeGrace(), func() {})",
+		name: "a deadline that cuts an engine which dies of it", in: "(*decodeLeg).broke",
+		old:  "d.X.Linger(ue, c.decodeGrace(), func() {})",
 		new:  "_ = ue",
 		test: "TestDeadlineCutsNoEngineThatMustNotBeCut",
 	}, {
@@ -179,12 +179,12 @@ func handles() []mutant {
 		new:  "if g.Finishes || d.Reclaim()",
 		test: "TestConnectorsWhoseEnginesDieOfACut/lmcache/chat",
 	}, {
-		name: "the answer to a prefill whose client left cuts decode", in: "(*completion).prefillBeside",
-		old:  "!s.answered && !(s.holds && c.gone()) {",
-		new:  "!s.answered {",
+		name: "the answer to a prefill whose client left cuts decode", in: "pair.prefill",
+		old:  "!(s.holds && c.gone()) && s.first",
+		new:  "s.first",
 		test: "TestConnectorsLoadForAClientThatLeaves/mooncake/prefill_start_completions",
 	}, {
-		name: "a prefill beside decode not given back", in: "(*completion).giveUp",
+		name: "a prefill beside decode not given back", in: "pair.giveUp",
 		old:  "case !c.p.beside.holds:",
 		new:  "case c.p.beside.holds:",
 		test: "TestConnectorsGiveBackWhatNoDecodeReads/mooncake",
@@ -209,7 +209,7 @@ func handles() []mutant {
 		new:  "return -1",
 		test: "TestDecodesOwnEncodingsReachNoClient",
 	}, {
-		name: "decode's own handle reaches the client of a large answer", in: "(*completion).relayLarge",
+		name: "decode's own handle reaches the client of a large answer", in: "(*decodeLeg).relayLarge",
 		old:  "n := hider.Hide(buf)",
 		new:  "n := len(buf)",
 		test: "TestDecodesOwnHandleIsHiddenInAnswersBeyondTheLimit",
@@ -219,8 +219,8 @@ func handles() []mutant {
 		new:  "_ = rand.Reader",
 		test: "TestDrainCannotBeFoundByASalt",
 	}, {
-		name: "a handle's blocks not counted", in: "(*completion).prefillAnswered",
-		old:  "c.s.engines.Covers(ans, b, c.d.lease.Backend)",
+		name: "a handle's blocks not counted", in: "(*prefillLeg).answered",
+		old:  "c.s.engines.Covers(ans, b, c.d.Lease.Backend)",
 		new:  "true, error(nil)",
 		test: "TestHandleOfTooFewBlocksKillsNoDecode/few-blocks",
 	}, {
@@ -229,8 +229,8 @@ func handles() []mutant {
 		new:  "p.BlockTokens()",
 		test: "TestShortHandleOfAPrefillWithoutMetrics/only_decode's_tell",
 	}, {
-		name: "a prefill whose handle killed a decode is asked again", in: "(*completion).suspectPrefill",
-		old:  "c.p.tried, c.p.suspect = tried, true",
+		name: "a prefill whose handle killed a decode is asked again", in: "(*prefillLeg).suspectLast",
+		old:  "p.tried, c.round.suspect = tried, true",
 		new:  "_ = tried",
 		test: "TestPrefillWhoseHandleCostADecodeIsNotAskedAgain/no_other",
 	}, {
@@ -280,13 +280,13 @@ func handles() []mutant {
 		test: "TestPanicGivesEverythingBack/prefill",
 	}, {
 		name: "D not reserved first", in: "(*completion).tryRound",
-		old:  "if f := c.prefill(); f != nil {",
-		new:  "c.d.lease.Release(router.NoVerdict)\n\t\tf := c.prefill()\n\t\tif f == nil {\n\t\t\tif err := c.reserveDecode(nil); err != nil {\n\t\t\t\tf = ends(err)\n\t\t\t}\n\t\t}\n\t\tif f != nil {",
+		old:  "if f := c.p.prefill(); f != nil {",
+		new:  "c.d.Lease.Release(router.NoVerdict)\n\t\tf := c.p.prefill()\n\t\tif f == nil {\n\t\t\tif err := c.d.reserve(nil); err != nil {\n\t\t\t\tf = leg.Ends(err)\n\t\t\t}\n\t\t}\n\t\tif f != nil {",
 		test: "TestDecodeIsReservedWhilePrefillWorks",
 	}, {
 		name: "all-down prefills anyway", in: "(*completion).tryRound",
-		old:  "return ends(err)",
-		new:  "if c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn ends(err)",
+		old:  "return leg.Ends(err)",
+		new:  "if c.p.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn leg.Ends(err)",
 		test: "TestAllDownIsSaidAtOnce",
 	}, {
 		name: "client gone not watched during P", in: "(*completion).ClientGone",
@@ -295,17 +295,17 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
 		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
-		old:  "c.s.router.AbortAt(&c.p.lease, now, c.grace().Prefill)",
+		old:  "c.s.router.AbortAt(&c.p.Lease, now, c.grace().Prefill)",
 		new:  "now",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
 	}, {
 		name: "P aborted at the grace, even if it is about to end", in: "(*completion).ClientGone",
-		old:  "c.s.router.AbortAt(&c.p.lease, now, c.grace().Prefill)",
+		old:  "c.s.router.AbortAt(&c.p.Lease, now, c.grace().Prefill)",
 		new:  "now.Add(c.grace().Prefill)",
 		test: "TestPrefillThatShouldEndSoonMayFinish",
 	}, {
 		name: "D left open after the client has gone", in: "(*completion).ClientGone",
-		old:  "c.d.x.Cut(cutGone, now.Add(c.decodeGrace()))",
+		old:  "c.d.X.Cut(leg.CutGone, now.Add(c.decodeGrace()))",
 		new:  "",
 		test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {
@@ -380,8 +380,8 @@ func handles() []mutant {
 		test: "TestBackendsOfOneReleaseMakePairs/half_is_newer",
 	}, {
 		name: "no round with another connector", in: "(*completion).elsewhere",
-		old:  "f.Retry = fault.RetryPaid",
-		new:  "f.Retry = fault.RetryNever",
+		old:  "return f.Then(fault.RetryPaid)",
+		new:  "return f.Final()",
 		test: "TestMixedPoolsOutliveAnEngine/decode_1/mooncake",
 	}, {
 		name: "no warm-up", in: "(*warmer).cold",

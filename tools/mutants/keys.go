@@ -13,7 +13,7 @@ func keys() []mutant {
 		new:  "",
 		test: "TestClientLimit/of_a_key",
 	}, {
-		name: "answers cost no tokens", in: "(*completion).settleKey",
+		name: "answers cost no tokens", in: "record.settleKey",
 		old:  "c.use.End(prompt + answer)",
 		new:  "_ = answer\n\tc.use.End(prompt)",
 		test: "TestKeyTokensPerMinute",
@@ -53,17 +53,17 @@ func keys() []mutant {
 		new:  "",
 		test: "TestIdleFlowSavesUpNothing",
 	}, {
-		name: "a request whose time ends in the queue is told that the pool is full", in: "(*completion).decodeDenied",
+		name: "a request whose time ends in the queue is told that the pool is full", in: "(*decodeLeg).denied",
 		old:  "if c.overdue() {",
 		new:  "if false {",
 		test: "TestRequestTimeout",
 	}, {
-		name: "a key pays nothing for what it leaves", in: "(*completion).spent",
+		name: "a key pays nothing for what it leaves", in: "record.spent",
 		old:  "answer = c.generated()",
 		new:  "answer = 0",
 		test: "TestKeyPaysForAnswersThatItLeaves/whole",
 	}, {
-		name: "a prefill that decode refuses is free", in: "(*completion).spent",
+		name: "a prefill that decode refuses is free", in: "record.spent",
 		old:  "max(c.p.prompt, c.p.beside.counted)",
 		new:  "0 * c.p.beside.counted",
 		test: "TestKeyPaysForAPrefillThatDecodeRefuses",

@@ -38,8 +38,8 @@ func limits() []mutant {
 		new:  "if false {",
 		test: "TestAnswersThatNobodyReadsAreBounded",
 	}, {
-		name: "a slow reader of a whole answer keeps its place on decode", in: "(*completion).commitWhole",
-		old:  "c.commit()\n\tc.endDecode(d.lease.Backend, router.OK, fault.CodeNone)",
+		name: "a slow reader of a whole answer keeps its place on decode", in: "(*decodeLeg).commitWhole",
+		old:  "c.commit()\n\td.endAnswer(router.OK, fault.CodeNone)",
 		new:  "c.commit()",
 		test: "TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot",
 	}, {
@@ -109,7 +109,7 @@ func limits() []mutant {
 		test: "TestRelayedRetries",
 	}, {
 		name: "a client that left keeps an engine at work", in: "(*passing).ClientGone",
-		old:  "p.cut(cutGone)",
+		old:  "p.cut(leg.CutGone)",
 		new:  "_ = p.cut",
 		test: "TestRelayedClientLeaves",
 	}, {

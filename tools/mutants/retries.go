@@ -6,7 +6,7 @@ func retries() []mutant {
 	return []mutant{{
 		name: "breaker fed at headers", in: "(*completion).commit",
 		old:  "c.state.set(stateCommitted)",
-		new:  "c.state.set(stateCommitted)\n\tc.d.lease.Release(router.OK)",
+		new:  "c.state.set(stateCommitted)\n\tc.d.Lease.Release(router.OK)",
 		test: "TestDecodeIsJudgedByTheEndOfItsStream",
 	}, {
 		name: "4xx feeds the breaker", in: "(*Backend).record",
@@ -34,12 +34,12 @@ func retries() []mutant {
 		new:  "false",
 		test: "TestRetryRateIsBounded",
 	}, {
-		name: "retry without budget", in: "(*completion).retryWithin",
+		name: "retry without budget", in: "(*completion).mayRetry",
 		old:  "if c.s.router.TakeRetry(c.s.live.Load(), time.Since(failed) > router.RetrySettle) {",
 		new:  "if c.s.router.TakeRetry(c.s.live.Load(), false); true {",
 		test: "TestRetriesShareABudget",
 	}, {
-		name: "retries wait for requests that do not come", in: "(*completion).retryWithin",
+		name: "retries wait for requests that do not come", in: "(*completion).mayRetry",
 		old:  "time.Since(failed) > router.RetrySettle)",
 		new:  "false)",
 		test: "TestRetriesOfAnOutageAreNotDeniedForEver",
@@ -49,7 +49,7 @@ func retries() []mutant {
 		new:  "if false {",
 		test: "TestDeadlyRequestEndsAfterTwoEngines/no_prefill_pool/stream=false",
 	}, {
-		name: "a third engine may have what two died of", in: "(*completion).retryWithin",
+		name: "a third engine may have what two died of", in: "(*completion).mayRetry",
 		old:  "if c.deadly() {",
 		new:  "if false {",
 		test: "TestDeadlyRequestEndsAfterTwoEngines/one_prefill,_then_one_decode/stream=false",
@@ -64,23 +64,23 @@ func retries() []mutant {
 		new:  "r.retries.running.Add(1) > 100*limit",
 		test: "TestRetryBudget",
 	}, {
-		name: "a failed prefill waits for a retry although decode could serve", in: "(*completion).anotherPrefill",
+		name: "a failed prefill waits for a retry although decode could serve", in: "(*prefillLeg).another",
 		old:  "patience = 0",
 		new:  "_ = patience",
 		test: "TestSpentRetriesEndInDecodeAlone",
 	}, {
-		name: "a retry goes back to the engine that failed, because the other is ejected", in: "(*completion).fit",
-		old:  "d.Fit() || c.d.ejected && d.State() != router.Down",
-		new:  "d.Fit()",
+		name: "a retry goes back to the engine that failed, because the other is ejected", in: "(*decodeLeg).fit",
+		old:  "b.Fit() || d.ejected && b.State() != router.Down",
+		new:  "b.Fit()",
 		test: "TestRetryTakesAnEjectedEngine/nixl",
 	}, {
-		name: "legs together: a failed prefill is the client's error", in: "(*completion).bothLegs",
+		name: "legs together: a failed prefill is the client's error", in: "pair.run",
 		old:  "return c.decodeInstead(failed)",
 		new:  "return failed",
 		test: "TestSpentRetriesEndInDecodeAloneWithEachConnector/mooncake",
 	}, {
-		name: "legs together: no other prefill is asked", in: "(*completion).bothLegs",
-		old:  "case c.anotherPrefill(b, failed):",
+		name: "legs together: no other prefill is asked", in: "pair.run",
+		old:  "case c.p.another(b, failed):",
 		new:  "case false:",
 		test: "TestConnectorsOutliveAPrefillEngine",
 	}, {
@@ -114,7 +114,7 @@ func retries() []mutant {
 		new:  "f.Refusal(c, 0)",
 		test: "TestRetryAfterOfABackendReachesTheClient",
 	}, {
-		name: "Retry-After ignored by a retry", in: "(*completion).retryWithin",
+		name: "Retry-After ignored by a retry", in: "(*completion).mayRetry",
 		old:  "pause = min(asked, time.Until(c.times.end))",
 		new:  "",
 		test: "TestRetryWaitsForRetryAfter",
@@ -134,8 +134,8 @@ func retries() []mutant {
 		new:  "0",
 		test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
 	}, {
-		name: "decode waits for a prefill that is down", in: "(*completion).watchedDecode",
-		old:  "c.handoff.Watch(&c.d.source, c.onSourceDown)",
+		name: "decode waits for a prefill that is down", in: "(*decodeLeg).watched",
+		old:  "c.handoff.Watch(&d.source, d.onSourceDown)",
 		new:  "",
 		test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
 	}, {
@@ -159,9 +159,9 @@ func retries() []mutant {
 		new:  "",
 		test: "TestRestartIsBeforeTheEngineCameUp",
 	}, {
-		name: "a panic of decode leaves its watch", in: "(*completion).endLegs",
-		old:  "c.d.source.Off()",
-		new:  "",
+		name: "a panic of decode leaves its watch", in: "(*decodeLeg).watched",
+		old:  "defer d.source.Off()\n\treturn d.attempt(b)",
+		new:  "f := d.attempt(b)\n\td.source.Off()\n\treturn f",
 		test: "TestPanicLeavesNoWatch",
 	}, {
 		name: "a handle of an engine that has restarted is drained", in: "(*release).run",
@@ -169,38 +169,38 @@ func retries() []mutant {
 		new:  "",
 		test: "TestAHandleOfARestartedPrefillIsNotSent",
 	}, {
-		name: "a whole answer is cut as its prefill goes down", in: "(*completion).sourceDown",
+		name: "a whole answer is cut as its prefill goes down", in: "(*decodeLeg).sourceDown",
 		old:  "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
 		new:  "",
 		test: "TestWholeAnswerOutlivesItsPrefills",
 	}, {
-		name: "a whole answer waits for its prefill beyond the lease", in: "(*completion).sourceDown",
+		name: "a whole answer waits for its prefill beyond the lease", in: "(*decodeLeg).sourceDown",
 		old:  "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
 		new:  "return",
 		test: "TestLastRoundWaitsForItsPrefillWithinTheLease",
 	}, {
-		name: "a whole answer waits for a prefill that stands still, as its lease has passed", in: "(*completion).sourceDown",
+		name: "a whole answer waits for a prefill that stands still, as its lease has passed", in: "(*decodeLeg).sourceDown",
 		old:  "&& !c.handoff.From().Hung()",
 		new:  "",
 		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=false",
 	}, {
-		name: "a whole answer is cut as its prefill is killed, long after", in: "(*completion).sourceDown",
+		name: "a whole answer is cut as its prefill is killed, long after", in: "(*decodeLeg).sourceDown",
 		old:  "&& !c.handoff.From().Hung()",
 		new:  "&& false",
 		test: "TestLongWholeAnswerOutlivesItsPrefill",
 	}, {
-		name: "a whole answer beside its prefill is cut as that goes down, long after", in: "(*completion).sourceDown",
+		name: "a whole answer beside its prefill is cut as that goes down, long after", in: "(*decodeLeg).sourceDown",
 		old:  "at.After(c.times.prefilled.Add(c.s.cfg.KV.Lease))",
 		new:  "false",
 		test: "TestWholeAnswerBesideAPrefillThatGoesDownIsLeftAlone/mooncake",
 	}, {
-		name: "decode waits for a prefill beside it that is down", in: "(*completion).watchedDecode",
+		name: "decode waits for a prefill beside it that is down", in: "(*decodeLeg).watched",
 		old:  "c.grace().Finishes",
 		new:  "false",
 		test: "TestDecodeThatWaitsForADownPrefillBesideItMoves/chat_streamed",
 	}, {
-		name: "a prefill that came back is watched no longer", in: "(*completion).sourceBack",
-		old:  "c.handoff.Watch(&c.d.source, c.onSourceDown)",
+		name: "a prefill that came back is watched no longer", in: "(*decodeLeg).sourceBack",
+		old:  "c.handoff.Watch(&d.source, d.onSourceDown)",
 		new:  "",
 		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=true",
 	}, {
@@ -209,14 +209,14 @@ func retries() []mutant {
 		new:  "b.InFlight() == 0",
 		test: "TestRemovedPrefillThatFreezesIsNoticed",
 	}, {
-		name: "an answer is lost as its prefill goes down", in: "(*completion).prefillDown",
-		old:  "c.p.x.Cut(cutDown, time.Now().Add(c.s.downGrace))",
-		new:  "c.p.x.Cut(cutDown, time.Now())\n\tc.p.x.HalfClose()",
+		name: "an answer is lost as its prefill goes down", in: "(*prefillLeg).down",
+		old:  "p.X.Cut(leg.CutDown, time.Now().Add(p.c.s.downGrace))",
+		new:  "p.X.Cut(leg.CutDown, time.Now())\n\tp.X.HalfClose()",
 		test: "TestPrefillThatAnswersAsItGoesDown/completions",
 	}, {
-		name: "a first token is lost as its backend goes down", in: "(*completion).watchedDecode",
-		old:  "c.d.x.Uncut(cutDown, cutSource)",
-		new:  "c.d.x.Uncut(cutSource)",
+		name: "a first token is lost as its backend goes down", in: "(*Attempt).Run",
+		old:  "a.X.Uncut(CutDown, CutSource, CutLate)",
+		new:  "a.X.Uncut(CutSource, CutLate)",
 		test: "TestFirstTokenAndDownAtOnce/decode",
 	}, {
 		name: "failed legs start checks in a row", in: "(*checker).await",
@@ -269,8 +269,8 @@ func retries() []mutant {
 		new:  "if false {",
 		test: "TestWedge",
 	}, {
-		name: "the streams of a wedged engine wait", in: "(*completion).watchedDecode",
-		old:  "c.d.lease.OnWedged(c.onDecodeDown)",
+		name: "the streams of a wedged engine wait", in: "(*decodeLeg).decode",
+		old:  "d.Lease.OnWedged(d.onDown)",
 		new:  "",
 		test: "TestStreamsOfAWedgedEngineEnd",
 	}}

@@ -4,7 +4,7 @@ package main
 // messages are framed on both sides.
 func streams() []mutant {
 	return []mutant{{
-		name: "EOF counts as done", in: "(*completion).takeEvents",
+		name: "EOF counts as done", in: "(*decodeLeg).takeEvents",
 		old:  "return io.ErrUnexpectedEOF",
 		new:  "r.done = true\n\t\treturn nil",
 		test: "TestStreamsThatOnlyLookWhole/no-done/chat=true",
@@ -24,7 +24,7 @@ func streams() []mutant {
 		new:  "ev.Finished + 0*bits.OnesCount64(r.which&ev.Which)",
 		test: "TestEachChoiceMustEnd/stream,_one_ends_twice",
 	}, {
-		name: "[DONE] as the first event counts", in: "(*completion).firstEvents",
+		name: "[DONE] as the first event counts", in: "(*decodeLeg).firstEvents",
 		old:  "case r.committed:",
 		new:  "case r.committed || r.done:",
 		test: "TestFailuresBeforeTheFirstTokenAreMended/nothing_but_[DONE]/chat_streamed",
@@ -54,7 +54,7 @@ func streams() []mutant {
 		new:  `case "completed", "incomplete", "cancelled":`,
 		test: "TestAPIsAnswerWithoutAnEnd",
 	}, {
-		name: "partial event relayed", in: "(*completion).sendEvents",
+		name: "partial event relayed", in: "(*decodeLeg).sendEvents",
 		old:  "if r.ready > 0 {",
 		new:  "if r.ready = len(r.buf); r.ready > 0 {",
 		test: "TestDecodeDiesInsideAnEvent/chat=true/event_3",
@@ -64,7 +64,7 @@ func streams() []mutant {
 		new:  "n += 0",
 		test: "TestCachedTokensArePrefills/true",
 	}, {
-		name: "cached_tokens of an answer not rewritten", in: "(*completion).commitWhole",
+		name: "cached_tokens of an answer not rewritten", in: "(*decodeLeg).commitWhole",
 		old:  "d.whole.AppendClient(d.out[:0], c.cachedTokens())",
 		new:  "d.whole.AppendClient(d.out[:0], -1)",
 		test: "TestCachedTokensArePrefills/true",
@@ -74,17 +74,17 @@ func streams() []mutant {
 		new:  "if x.body.UntilEOF || x.body.Chunked && x.body.Left == 0 {",
 		test: "TestResponseFraming/ends_between_two_chunks",
 	}, {
-		name: "chunks to a client of HTTP/1.0", in: "(*completion).answer",
+		name: "chunks to a client of HTTP/1.0", in: "reply.answer",
 		old:  "if c.d.size < 0 && !c.ctx.Request.Header.IsHTTP11() {",
 		new:  "if false {",
 		test: "TestStreamToHTTP10EndsWithItsConnection",
 	}, {
-		name: "stream to HTTP/1.0 that fails ends cleanly", in: "(*completion).answerUntilClose",
+		name: "stream to HTTP/1.0 that fails ends cleanly", in: "reply.answerUntilClose",
 		old:  "conn.SetLinger(0)",
 		new:  "conn.SetLinger(-1)",
 		test: "TestStreamToHTTP10ThatFailsIsReset",
 	}, {
-		name: "end of a whole stream to HTTP/1.0 drops what its client has not read", in: "(*completion).answerUntilClose",
+		name: "end of a whole stream to HTTP/1.0 drops what its client has not read", in: "reply.answerUntilClose",
 		old:  "conn.SetLinger(-1)",
 		new:  "conn.SetLinger(0)",
 		test: "TestSlowReaderOfHTTP10GetsAll",
@@ -210,8 +210,8 @@ func streams() []mutant {
 		test: "TestHeadersThatPassOnce",
 	}, {
 		name: "a panic at the end of a completion gets out", in: "(*completion).finish",
-		old:  "c.safely((*completion).account)",
-		new:  "c.account()",
+		old:  "s.guard(record{c}.account)",
+		new:  "record{c}.account()",
 		test: "TestPanicAtTheEndOfACompletion/chat_streamed",
 	}, {
 		name: "early answers are cut off by a reset", in: "(*Conn).Close",
