@@ -163,6 +163,11 @@ func newGroup(key groupKey, runs []*result.Run, lat Latency) Group {
 	return g
 }
 
+// ByLoad returns the points in the order of their loads.
+func ByLoad(points []Point) []Point {
+	return slices.SortedStableFunc(slices.Values(points), func(a, b Point) int { return byLoad(a.Runs[0].Config, b.Runs[0].Config) })
+}
+
 func byLoad(a, b result.Config) int {
 	rate := func(c result.Config) float64 {
 		if c.Rate == nil {

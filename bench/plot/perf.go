@@ -54,15 +54,19 @@ func InferencePerf(g advice.Group) []Figure {
 		p.ticks = loads(p)
 		return p
 	}
+	over := title
+	if g.Open {
+		over = "Request Rate"
+	}
 	frame := Figure{Note: note(g), Width: 900, Height: 300}
 	latency, throughput, both := frame, frame, frame
-	latency.Name, latency.Title = "latency_vs_"+file, "Latency vs "+title
+	latency.Name, latency.Title = "latency_vs_"+file, "Latency vs "+over
 	latency.panels = []panel{
 		byLoad("Time to First Token", "Mean TTFT (ms)", mean(result.TTFT)),
 		byLoad("Norm. Time per Output Token", "Mean Norm. Time (ms/token)", mean(result.NTPOT)),
 		byLoad("Inter-Token Latency", "Mean ITL (ms)", mean(result.ITL)),
 	}
-	throughput.Name, throughput.Title = "throughput_vs_"+file, "Throughput vs "+title
+	throughput.Name, throughput.Title = "throughput_vs_"+file, "Throughput vs "+over
 	throughput.panels = []panel{
 		byLoad("Input Tokens/sec", "Tokens/sec", inputRate),
 		byLoad("Output Tokens/sec", "Tokens/sec", outputRate),

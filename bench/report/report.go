@@ -47,6 +47,7 @@ func formats() []format {
 		{"ray", false, "the Pareto front and the best target by load, in words; with --out the figure of three panels", ray, "", rayFiles},
 		{"csv", false, "a line for each run, with every figure", whole(csvTable), "runs.csv", nil},
 		{"table", false, "a line for each run, easy to read", whole(plainTable), "table.txt", nil},
+		{"loads", false, "the targets side by side: for each figure a table with a line for each concurrency or rate", whole(loadTables), "loads.txt", nil},
 		{"html", true, "one page with everything, to mail", htmlPage, "report.html", nil},
 	}
 }
@@ -132,7 +133,7 @@ func (f format) takes(runs []*result.Run) error {
 	}
 	for _, r := range runs {
 		if r.Foreign() {
-			return fmt.Errorf("format %s shows single requests, which the result %s of %s does not have; want vllm, seed, mooncake, ray, csv or table", f.name, r.Config.Label, r.Tool)
+			return fmt.Errorf("format %s shows single requests, which the result %s of %s does not have; want vllm, seed, mooncake, ray, csv, table or loads", f.name, r.Config.Label, r.Tool)
 		}
 	}
 	return nil
