@@ -26,12 +26,22 @@ type transfer struct {
 	busy           bool // the engine had other transfers meanwhile
 }
 
-// bandwidth measures the pairs whose first round succeeded. That round was their handshake.
-func (p *engineProber) bandwidth(ctx context.Context) {
+// gbps is its speed in 10⁹ bytes a second; 0 if it is not known.
+func (t *transfer) gbps() float64 {
+	if t.busy || t.seconds <= 0 {
+		return 0
+	}
+	return t.bytes / t.seconds / 1e9
+}
+
+// bandwidth measures the pairs whose first round succeeded. That round was their handshake. The longest transfer of each, which is
+// the fastest, must have at least so many GB/s.
+func (p *engineProber) bandwidth(ctx context.Context, least float64) {
 	for _, r := range slices.Clone(p.report.rounds) {
 		if r.result != "ok" {
 			continue
 		}
+		var longest transfer
 		for _, tokens := range transferLengths() {
 			if p.room > 0 && tokens >= p.room {
 				continue
@@ -42,6 +52,10 @@ func (p *engineProber) bandwidth(ctx context.Context) {
 				break
 			}
 			p.transfers = append(p.transfers, t)
+			longest = t
+		}
+		if speed := longest.gbps(); speed > 0 && speed < least {
+			p.fault("prefill %s with decode %s: %.3g GB/s, and kv.transfer_gbps is %g: the blocks take another link, such as TCP or host memory; see docs/troubleshooting.md", r.prefill, r.decode, speed, least)
 		}
 	}
 }
@@ -121,7 +135,7 @@ func printTransfers(w io.Writer, all []transfer) error {
 		}
 		speed := "-"
 		if x.seconds > 0 {
-			speed = fmt.Sprintf("%.3g", x.bytes/x.seconds/1e9)
+			speed = fmt.Sprintf("%.3g", x.gbps())
 		}
 		fmt.Fprintf(t, "%.1f\t%.1f\t%s\t%d\t%d\n", x.bytes/1e6, 1000*x.seconds, speed, x.prefillTime.Milliseconds(), x.decodeTime.Milliseconds())
 	}

@@ -28,6 +28,12 @@ func TestCheckBandwidth(t *testing.T) {
 		}
 	}
 	expectFreed(t, prefill, "read")
+	for gbps, fails := range map[string]bool{"10": true, "0.000001": false} {
+		out, err := runCheck("--bandwidth", "--kv-transfer-gbps", gbps, "--prefill", prefill.URL(), "--decode", decode.URL())
+		if slow := strings.Contains(out, "GB/s, and kv.transfer_gbps is 10: "); slow != fails || (err != nil) != fails {
+			t.Errorf("at least %s GB/s: %v\n%s", gbps, err, out)
+		}
+	}
 	if _, err := runCheck("--bandwidth", "--prefill", prefill.URL(), "--decode", startSim(t, sim.Options{Role: "both"}).URL()); err == nil {
 		t.Error("a decode engine without a connector fits")
 	}

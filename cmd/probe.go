@@ -74,7 +74,7 @@ func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool)
 	p := newEngineProber(c, &http.Transport{TLSClientConfig: secured, MaxIdleConnsPerHost: 1, DisableKeepAlives: true})
 	p.run(ctx)
 	if bandwidth {
-		p.bandwidth(ctx)
+		p.bandwidth(ctx, c.KV.TransferGBps)
 	}
 	return printReport(w, p.report)
 }

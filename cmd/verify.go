@@ -67,6 +67,7 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.adminTokenFile, "admin-token-file", "", "file whose first line is the bearer token for the admin port")
 	s.BoolVar(&o.Insecure, "insecure", false, "accept any certificate")
 	s.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "kv.lease of xpyd, to compare with the lease of the engines")
+	s.Float64Var(&o.GBps, "transfer-gbps", 0, "kv.transfer_gbps of xpyd, for the row transport: the least speed of KV transfers in GB/s")
 	s.DurationVar(&o.Settle, "settle", 10*time.Second, "how soon engines must be free again after a client leaves")
 	s.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest time for one request")
 	s.StringSliceVar(&o.Skip, "skip", nil, "rows to leave out: "+strings.Join(verify.Names(), ", "))

@@ -27,3 +27,14 @@ func TestVerifyLogs(t *testing.T) {
 	_, err := run("--logs", "/nope.log")
 	checkUsage(t, err, "--logs: read the log of an engine: open /nope.log: no such file or directory")
 }
+
+// Transfers that are slower than the link that they should take fail their row, and those that are fast enough pass it.
+func TestVerifyTransport(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, nil)
+	skip := "--skip=lease,client leaves,rejected,handles"
+	for gbps, want := range map[string]map[string]string{"1000": {"transport": " GB/s in transfers of "}, "0.000001": nil} {
+		not, _ := x.rows(t, skip, "--transfer-gbps", gbps)
+		checkFailed(t, not, want)
+	}
+}

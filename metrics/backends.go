@@ -38,6 +38,7 @@ type EngineLoad struct {
 	// Transfers are pulls of blocks from other engines.
 	Transfers, TransferBytes int64
 	TransferSeconds          float64
+	TransferLeast            float64 // bytes a second, kv.transfer_gbps; 0: not known
 }
 
 // backendCollector reads the router when scraped, so that no gauge can drift from it.
@@ -67,11 +68,12 @@ var (
 	pullsDesc            = prometheus.NewDesc("xpyd_engine_transfers_total", "Pulls of KV blocks by the engine, by its own metrics.", []string{"role", "backend"}, nil)
 	pullSecondsDesc      = prometheus.NewDesc("xpyd_engine_transfer_seconds_total", "Time that the pulls took, by the engine's own metrics.", []string{"role", "backend"}, nil)
 	pullBytesDesc        = prometheus.NewDesc("xpyd_engine_transfer_bytes_total", "Bytes that the pulls moved, by the engine's own metrics.", []string{"role", "backend"}, nil)
+	pullLeastDesc        = prometheus.NewDesc("xpyd_engine_transfer_least_bytes_per_second", "kv.transfer_gbps, in bytes: the speed that pulls reach at least on the link that they should take. Only for decode engines that count pulls.", []string{"role", "backend"}, nil)
 	hitsDesc             = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, wedgedDesc, speedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, restartsDesc, pullsDesc, pullSecondsDesc, pullBytesDesc, estimatedQueriesDesc, estimatedHitsDesc} {
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, wedgedDesc, speedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, restartsDesc, pullsDesc, pullSecondsDesc, pullBytesDesc, pullLeastDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
 }
@@ -105,6 +107,9 @@ func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 		if b.Engine != nil {
 			send(elsewhereDesc, prometheus.GaugeValue, b.Elsewhere)
 			b.Engine.collect(send)
+			if b.Role == "decode" && b.Engine.TransferLeast > 0 && b.Engine.TransferBytes >= 0 {
+				send(pullLeastDesc, prometheus.GaugeValue, b.Engine.TransferLeast)
+			}
 		}
 	}
 }

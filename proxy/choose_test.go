@@ -149,6 +149,10 @@ func TestAdviceOnTheAdminPort(t *testing.T) {
 		r.post("/v1/completions", streamBody(400))
 	}
 	r.await("advised", func() bool { return strings.Contains(r.adminText("/advice"), `"short": "none"`) })
+	r.await("transfers in the metrics", func() bool {
+		text := r.metricsText()
+		return strings.Contains(text, `xpyd_engine_transfer_bytes_total{backend=`) && strings.Contains(text, `xpyd_engine_transfer_seconds_total{backend=`)
+	})
 	text := r.adminText("/advice")
 	for _, want := range []string{`"arithmetic": "prefill: `, `"balanced_prefill": 1`, `"balanced_decode": 1`, `"transfer": {`, `"requests": 3`} {
 		if !strings.Contains(text, want) {

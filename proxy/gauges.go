@@ -15,7 +15,8 @@ func queuedBy(rt *router.Router) map[string]func() float64 {
 }
 
 // backendLoads returns what GET /pools and GET /backends show, for the metrics.
-func backendLoads(rt *router.Router) []metrics.BackendLoad {
+// gbps is kv.transfer_gbps.
+func backendLoads(rt *router.Router, gbps float64) []metrics.BackendLoad {
 	var loads []metrics.BackendLoad
 	snap := rt.Snapshot()
 	for _, role := range router.Roles() {
@@ -23,14 +24,14 @@ func backendLoads(rt *router.Router) []metrics.BackendLoad {
 			b := m.Backend
 			loads = append(loads, engineLoad(metrics.BackendLoad{
 				Role: role.String(), URL: b.URL, Connector: m.Entry.Connector, InFlight: b.InFlight(), Up: b.State() == router.Up, Ready: m.Entry.State == router.Ready, Ejected: b.Ejected(), Wedged: b.Trouble.Wedged() != nil, Speed: b.Trouble.Speed(), NothingPulled: b.NothingPulled(),
-			}, b))
+			}, b, gbps))
 		}
 	}
 	return loads
 }
 
 // engineLoad adds to a backend's gauges what its engine reported.
-func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
+func engineLoad(l metrics.BackendLoad, b *router.Backend, gbps float64) metrics.BackendLoad {
 	l.EngineAge = -1
 	if c := b.CacheEstimate(); c.Queries > 0 {
 		l.EstimatedQueries, l.EstimatedHits = c.Queries, c.Hits
@@ -45,7 +46,7 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 	if e := b.Engine(); e != nil {
 		l.Engine = &metrics.EngineLoad{
 			Running: e.Running, Waiting: e.Waiting, KVUsage: e.KVUsage, PrefixQueries: e.PrefixQueries, PrefixHits: e.PrefixHits,
-			Restarts: e.Restarts, Transfers: e.Transfers, TransferBytes: e.TransferBytes, TransferSeconds: e.TransferSeconds,
+			Restarts: e.Restarts, Transfers: e.Transfers, TransferBytes: e.TransferBytes, TransferSeconds: e.TransferSeconds, TransferLeast: gbps * 1e9,
 		}
 	}
 	return l

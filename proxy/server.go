@@ -154,7 +154,7 @@ func backendAuth(key string) []byte {
 
 func (s *Server) newMeter(version string, l metrics.Labels) meter {
 	rt := s.router
-	loads := func() []metrics.BackendLoad { return backendLoads(rt) }
+	loads := func() []metrics.BackendLoad { return backendLoads(rt, s.cfg.KV.TransferGBps) }
 	m := meter{metrics.New(version, l, loads, queuedBy(rt), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
 	m.WatchAdvice(func() metrics.Advice { return adviceGauges(rt) })
 	m.WatchPairs(func() []metrics.PairLoad { return pairLoads(rt) })

@@ -31,6 +31,7 @@ type Options struct {
 	Lease   time.Duration // kv.lease of the proxy
 	Settle  time.Duration // after a client leaves, the time within which blocks must be free
 	Timeout time.Duration // of one request
+	GBps    float64       // the least speed of KV transfers, kv.transfer_gbps of the proxy; 0: not known
 	Skip    []string      // names of rows
 
 	Done func(Row) // called with each row once it is decided; may be nil
@@ -68,6 +69,7 @@ func checks() []check {
 		{"request id", (*run).requestID},
 		{"prefill", (*run).prefill},
 		{"pull", (*run).pull},
+		{"transport", transport},
 	}
 	for _, c := range comparisons() {
 		all = append(all, check{c.name, func(r *run, ctx context.Context) Row { return r.compare(ctx, c) }})
@@ -113,6 +115,8 @@ func (o Options) Validate() error {
 		return errors.New("--prefill: name the prefill engines, or there is nothing to verify")
 	case len(o.Decode) == 0:
 		return errors.New("--decode: name the decode engines")
+	case !(o.GBps >= 0):
+		return errors.New("--transfer-gbps: want 0 or more")
 	case o.Lease <= 0 || o.Settle <= 0 || o.Timeout <= 0:
 		return errors.New("--kv-lease, --settle, --timeout: want more than 0")
 	}
@@ -128,7 +132,7 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	}
 	var rows []Row
 	for _, c := range checks() {
-		skip := slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == "" || c.name == "encode" && len(o.Encode) == 0
+		skip := slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == "" || c.name == "encode" && len(o.Encode) == 0 || c.name == "transport" && o.GBps == 0
 		if skip && c.name != "engines" { // engines also finds the model
 			continue
 		}

@@ -82,6 +82,7 @@ var keyHelp = map[string]string{
 	"kv.release":           "`how` xpyd gives an abandoned handle back: auto, reject, decode or off",
 	"kv.rewrite_loopback":  "replace a loopback remote_host with the prefill backend's host, and a loopback peer_host with the encode backend's",
 	"kv.reuse_tokens_from": "`size` of a chat's prompt from which the prefill engine's token ids go to the decode engine, which then does not tokenise (nixl and nixl-push, vLLM 0.32 or later). 0: never",
+	"kv.transfer_gbps":     "`GB/s` (10⁹ bytes) that a KV transfer reaches at least if it takes the link that it should, such as half of what check --bandwidth measures. Below it, the alert XpydTransfersSlow fires and check --bandwidth fails. 0: not known",
 	"kv.allow_hosts":       "the only `values` of remote_host that xpyd accepts. If empty, it accepts any",
 
 	"decode_only.enabled":   "let a decode engine compute the prompt itself when no prefill engine is available",

@@ -270,6 +270,9 @@ func (c *Config) checkTogether() error {
 		return invalid("kv.lease_margin", c.KV.LeaseMargin.String(),
 			fmt.Sprintf("must be below kv.lease, %s; try %s", c.KV.Lease, c.KV.Lease/6))
 	}
+	if s := c.KV.TransferGBps; !(s >= 0 && s <= 1e6) {
+		return invalid("kv.transfer_gbps", strconv.FormatFloat(s, 'f', -1, 64), "must be 0 or more; try 10")
+	}
 	if h := c.Router.Health; h.EjectMax < h.EjectFor {
 		return invalid("health.eject_max", h.EjectMax.String(),
 			fmt.Sprintf("must not be below health.eject_for, %s", h.EjectFor))

@@ -30,6 +30,8 @@ type KV struct {
 	// ReuseTokensFrom is the size of a chat's prompt, in bytes, from which the token ids of the prefill
 	// go to D. 0: never.
 	ReuseTokensFrom int64 `mapstructure:"reuse_tokens_from"`
+	// TransferGBps is the speed that transfers reach at least on the link that they should take. 0: not known.
+	TransferGBps float64 `mapstructure:"transfer_gbps"`
 }
 
 // DefaultKV is the configuration if no file, flag or variable sets it.
