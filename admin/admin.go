@@ -9,13 +9,13 @@ import (
 	"log"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"xpyd/admin/desk"
-	"xpyd/admin/members"
 	"xpyd/intake/gate"
 	"xpyd/proxy"
 	"xpyd/router"
@@ -35,6 +35,7 @@ type Config struct {
 type pages struct {
 	cfg    Config
 	viewed desk.Stream
+	host   string
 }
 
 // route is a page of the admin port, for GET and HEAD, or a change with its method before the path.
@@ -76,6 +77,7 @@ func (p *pages) routes() []route {
 // configuration opens them. Clients must not be able to reach it. The caller closes it.
 func New(cfg Config) *http.Server {
 	p := &pages{cfg: cfg}
+	p.host, _ = os.Hostname()
 	p.watch()
 	mux := http.NewServeMux()
 	index := "xpyd, admin port\n\n"
@@ -207,7 +209,7 @@ type poolEntry struct {
 	Cold   []string           `json:"cold_with,omitempty"`
 }
 
-func (p *pages) poolEntryOf(snap *router.Snapshot, edits []members.Edit, m router.Member) poolEntry {
+func (p *pages) poolEntryOf(snap *router.Snapshot, a aside, m router.Member) poolEntry {
 	b := m.Backend
 	e := poolEntry{
 		URL: b.URL, State: b.State().String(), Version: b.Version(), Connector: m.Entry.Connector,
@@ -218,7 +220,7 @@ func (p *pages) poolEntryOf(snap *router.Snapshot, edits []members.Edit, m route
 	if left > 0 {
 		e.EjectedFor, e.EjectReason = left.Seconds(), string(why)
 	}
-	e.Ejections, e.whyEntry = nth, p.whyOf(edits, m, router.EjectReason(e.EjectReason))
+	e.Ejections, e.whyEntry = nth, p.whyOf(a.edits, m, router.EjectReason(e.EjectReason))
 	e.Wedged, e.Slow = troubleOf(&b.Trouble)
 	banned, cold := snap.Partners(b)
 	for o, d := range banned {
@@ -235,11 +237,11 @@ func (p *pages) poolEntryOf(snap *router.Snapshot, edits []members.Edit, m route
 
 func (p *pages) pools(w http.ResponseWriter, _ *http.Request) {
 	pools := map[string][]poolEntry{}
-	snap, edits := p.cfg.Router.Snapshot(), p.edits()
+	snap, a := p.cfg.Router.Snapshot(), p.aside()
 	for _, role := range router.Roles() {
 		entries := []poolEntry{}
 		for _, m := range snap.Members(role) {
-			entries = append(entries, p.poolEntryOf(snap, edits, m))
+			entries = append(entries, p.poolEntryOf(snap, a, m))
 		}
 		pools[role.String()] = entries
 	}

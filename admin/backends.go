@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"xpyd/admin/members"
+	"xpyd/admin/desk"
 	"xpyd/router"
 )
 
@@ -26,7 +26,9 @@ type backendEntry struct {
 	CacheEstimate *cacheEntry `json:"cache_estimate,omitempty"`
 	// Engine is what the engine reported of itself. It is null if there was no report, or the last one
 	// is too old. EngineUnknown says why it is null, or what it lacks.
-	Engine        *engineEntry `json:"engine"`
+	Engine *engineEntry `json:"engine"`
+	// Recent is absent if no completion went there in the last minutes.
+	Recent        *desk.Recent `json:"recent,omitempty"`
 	EngineUnknown string       `json:"engine_unknown,omitempty"`
 }
 
@@ -95,15 +97,18 @@ func known[T int64 | float64](v T) *T {
 	return &v
 }
 
-func (p *pages) backendEntryOf(snap *router.Snapshot, edits []members.Edit, m router.Member) backendEntry {
+func (p *pages) backendEntryOf(snap *router.Snapshot, a aside, m router.Member) backendEntry {
 	b := m.Backend
 	e := backendEntry{
-		Role: b.Role.String(), poolEntry: p.poolEntryOf(snap, edits, m), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
+		Role: b.Role.String(), poolEntry: p.poolEntryOf(snap, a, m), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
 		Elsewhere: b.External(), LocalSeconds: b.LocalTime().Seconds(),
 	}
 	if _, memory := snap.PrefixTable(b.Role); memory > 0 {
 		c := b.CacheEstimate()
 		e.CacheEstimate = &cacheEntry{c.Queries, c.Hits, c.Capacity}
+	}
+	if r, ok := a.recent[desk.Engine{Role: e.Role, URL: e.URL}]; ok {
+		e.Recent = &r
 	}
 	engine := b.Engine()
 	if e.EngineUnknown = p.cfg.Unknown(b, engine); engine != nil {
@@ -115,7 +120,7 @@ func (p *pages) backendEntryOf(snap *router.Snapshot, edits []members.Edit, m ro
 
 // backends answers with one object, which has room for what is not about one backend.
 func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
-	snap, edits := p.cfg.Router.Snapshot(), p.edits()
+	snap, a := p.cfg.Router.Snapshot(), p.aside()
 	all := struct {
 		Backends []backendEntry `json:"backends"`
 		// Leaving are those that were removed, or have the other role now, and still serve what they
@@ -142,7 +147,7 @@ func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
 			all.Tables[role.String()] = tableEntry{used, memory}
 		}
 		for _, m := range snap.Members(role) {
-			all.Backends = append(all.Backends, p.backendEntryOf(snap, edits, m))
+			all.Backends = append(all.Backends, p.backendEntryOf(snap, a, m))
 		}
 	}
 	writeIndented(w, all)

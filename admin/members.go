@@ -85,10 +85,10 @@ type outcome struct {
 func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
 	changed := p.changed()
 	o := outcome{URL: url, KeptIn: changed.KeptIn, Note: changed.Note, Warning: warning}
-	snap, edits := p.cfg.Router.Snapshot(), p.edits()
+	snap, a := p.cfg.Router.Snapshot(), p.aside()
 	for _, role := range router.Roles() {
 		for _, m := range snap.Members(role) {
-			e := p.backendEntryOf(snap, edits, m)
+			e := p.backendEntryOf(snap, a, m)
 			if t := m.Twin(); t != nil && role == router.Prefill {
 				continue
 			} else if t != nil { // one line for both roles

@@ -16,8 +16,11 @@ type statusEntry struct {
 	Time    float64 `json:"time"` // Unix seconds
 	Started float64 `json:"started"`
 	Version string  `json:"version"`
-	Ready   bool    `json:"ready"`
-	Line    string  `json:"line"` // of /readyz
+	Host    string  `json:"host"` // the name of the machine
+	// LastEvent is the number of the last event of /events.
+	LastEvent uint64 `json:"last_event"`
+	Ready     bool   `json:"ready"`
+	Line      string `json:"line"` // of /readyz
 	// Notices are what an operator should know, the worst first.
 	Notices  []notice         `json:"notices"`
 	Running  int64            `json:"running"` // completions
@@ -55,17 +58,17 @@ func pairEntries(rt *router.Router) []pairEntry {
 }
 
 func (p *pages) statusNow() statusEntry {
-	snap, edits := p.cfg.Router.Snapshot(), p.edits()
+	snap, a := p.cfg.Router.Snapshot(), p.aside()
 	ready, line := p.cfg.Ready()
 	s := statusEntry{
-		Time: unix(time.Now()), Started: unix(p.cfg.Desk.Started), Version: p.cfg.Desk.Version, Ready: ready, Line: strings.TrimSpace(line),
+		Time: unix(time.Now()), Started: unix(p.cfg.Desk.Started), Version: p.cfg.Desk.Version, Host: p.host, LastEvent: p.cfg.Journal.Last(), Ready: ready, Line: strings.TrimSpace(line),
 		Running: p.cfg.Running(), Queued: map[string]int64{}, KV: kvEntry{p.cfg.Pinned(), p.cfg.Stranded()},
 		Backends: []backendEntry{}, Pairs: pairEntries(p.cfg.Router), Advice: p.adviceNow(snap), Account: p.cfg.Desk.Account(),
 	}
 	for _, role := range router.Roles() {
 		s.Queued[role.String()] = p.cfg.Router.Queued(role)
 		for _, m := range snap.Members(role) {
-			s.Backends = append(s.Backends, p.backendEntryOf(snap, edits, m))
+			s.Backends = append(s.Backends, p.backendEntryOf(snap, a, m))
 		}
 	}
 	s.Notices = notices(&s, snap)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"xpyd/admin/desk"
 	"xpyd/admin/members"
 	"xpyd/router"
 )
@@ -20,13 +21,18 @@ type whyEntry struct {
 	LastErrorAt float64 `json:"last_error_at,omitempty"`
 }
 
-// edits returns what operators have changed, for whyOf.
-func (p *pages) edits() []members.Edit {
-	if p.cfg.Control.Members == nil {
-		return nil
+// aside is what is known of backends beside the router.
+type aside struct {
+	edits  []members.Edit
+	recent map[desk.Engine]desk.Recent
+}
+
+func (p *pages) aside() aside {
+	a := aside{recent: p.cfg.Desk.Recent()}
+	if p.cfg.Control.Members != nil {
+		a.edits, _ = p.cfg.Control.Members.Edits()
 	}
-	edits, _ := p.cfg.Control.Members.Edits()
-	return edits
+	return a
 }
 
 // whyOf says why m is as it is. ejected is why it is ejected; empty: it is not.

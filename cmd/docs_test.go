@@ -144,7 +144,7 @@ func TestDocsMetricTable(t *testing.T) {
 // docs/admin.md has exactly the members that the pages of the admin port may have.
 func TestDocsAdminPages(t *testing.T) {
 	members, told := map[string]bool{}, map[string]bool{}
-	for _, file := range []string{"admin/admin.go", "admin/backends.go", "admin/members.go", "admin/members/edit.go", "admin/why.go", "admin/events.go", "engines/journal/journal.go", "admin/advice.go", "admin/status.go", "admin/notices.go", "admin/desk/desk.go", "admin/desk/life.go", "admin/desk/failures.go", "admin/desk/history.go", "router/advice.go", "router/engine.go", "router/price/price.go"} {
+	for _, file := range []string{"admin/admin.go", "admin/backends.go", "admin/members.go", "admin/members/edit.go", "admin/why.go", "admin/events.go", "engines/journal/journal.go", "admin/advice.go", "admin/status.go", "admin/notices.go", "admin/desk/desk.go", "admin/desk/life.go", "admin/desk/failures.go", "admin/desk/recent.go", "admin/desk/history.go", "router/advice.go", "router/engine.go", "router/price/price.go"} {
 		for _, m := range regexp.MustCompile(`json:"(\w+)`).FindAllStringSubmatch(readText(t, file), -1) {
 			members[m[1]] = true
 		}

@@ -31,17 +31,9 @@ func (t *teller) ejected(e router.Ejection) {
 	}
 	t.count(b.Role.String(), b.URL, string(e.Reason))
 	t.journal.Ejected(b)
-	event := journal.About(b, kindOf(e.Reason), "backend ejected")
+	event := journal.About(b, journal.Ejected, "backend ejected")
 	event.Reason = why
 	t.journal.Tell(t.log.Warn().Str("reason", string(e.Reason)).Dur("for_ms", e.For).Int("nth", e.Nth), event)
-}
-
-// kindOf is how the events name an ejection.
-func kindOf(why router.EjectReason) journal.Kind {
-	if why == "wedged" {
-		return journal.Wedged
-	}
-	return journal.Ejected
 }
 
 // banned tells that a pair of engines is banned, or no longer.

@@ -25,6 +25,7 @@ type Desk struct {
 	history  history
 	warnings []string
 	failures failures
+	recent   recent
 }
 
 // New returns an empty desk. version is that of this build.
@@ -41,6 +42,7 @@ func (d *Desk) Ended(l *proxy.Life) {
 	d.ended++
 	d.history.add(now, l)
 	d.failures.add(l)
+	d.recent.add(now, l)
 }
 
 // Warn replaces the warnings about the configuration in force.

@@ -173,6 +173,34 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// The figures of an engine are those of the last minutes.
+func TestRecent(t *testing.T) {
+	d, clock := newDesk()
+	if all := d.Recent(); len(all) != 0 {
+		t.Errorf("at the start: %v", all)
+	}
+	clock.at = clock.at.Add(10 * time.Minute)
+	for i := range 30 {
+		d.Ended(split(fmt.Sprint(i)))
+	}
+	failed := split("failed")
+	failed.Outcome, failed.Code, failed.Streamed, failed.Path = "error", "decode_failed", false, "decode_only"
+	d.Ended(failed)
+	d.Ended(&proxy.Life{Outcome: outcomeFault})
+	all := d.Recent()
+	p, q := all[Engine{"prefill", "http://p"}], all[Engine{"decode", "http://d"}]
+	if len(all) != 2 || p.TTFT == nil || *p.TTFT != 28 || p.TPOT != nil || p.Failed != 0 || math.Abs(p.Rate*p.Seconds-31) > 1e-9 {
+		t.Errorf("prefill %+v", p)
+	}
+	if q.TTFT == nil || *q.TTFT != 18 || q.TPOT == nil || *q.TPOT != 20 || q.Failed != 1 {
+		t.Errorf("decode %+v", q)
+	}
+	clock.at = clock.at.Add(recentSteps * recentStep)
+	if all := d.Recent(); len(all) != 0 {
+		t.Errorf("later: %v", all)
+	}
+}
+
 // A completion allocates nothing, once something has ended in its step.
 func TestEndedAllocatesNothing(t *testing.T) {
 	d, _ := newDesk()

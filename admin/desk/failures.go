@@ -18,8 +18,7 @@ type failures struct {
 }
 
 func (f *failures) add(l *proxy.Life) {
-	switch l.Outcome {
-	case outcomeOK, outcomeGone, outcomeFault:
+	if !isFailure(l) {
 		return
 	}
 	if len(f.ring) < KeptFailures {
@@ -28,6 +27,11 @@ func (f *failures) add(l *proxy.Life) {
 		f.ring[f.total%KeptFailures] = *l
 	}
 	f.total++
+}
+
+// isFailure reports that a completion failed, and not because of its client.
+func isFailure(l *proxy.Life) bool {
+	return l.Outcome != outcomeOK && l.Outcome != outcomeGone && l.Outcome != outcomeFault
 }
 
 // FailureEntry is a completion that has failed.

@@ -84,4 +84,11 @@ func (j *Journal) Since(seq uint64) (events []Event, last uint64) {
 	return events, j.last
 }
 
+// Last returns the number of the last event.
+func (j *Journal) Last() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.last
+}
+
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

@@ -49,7 +49,7 @@ func Meanings() []Meaning {
 		{Up, "the health checks find an engine up"},
 		{Down, "they find it down"},
 		{Ejected, "it gets no requests for a while, because of what it failed"},
-		{Wedged, "the same, because it takes requests and answers nothing"},
+		{Wedged, "it owes answers and gives none, so its requests go elsewhere"},
 		{Returned, "its ejection is over"},
 		{Slow, "it is far slower than its peers, or no longer"},
 		{Restarted, "it has been started again, by its own metrics or handles"},

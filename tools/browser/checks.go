@@ -200,7 +200,19 @@ func drains(v *visit) error {
 	if err := v.do(chromedp.Click(chromedp.CSS(firstDecode + " button"))); err != nil {
 		return err
 	}
+	if err := v.await("asked", `document.querySelector('#sure').open`); err != nil {
+		return err
+	}
+	if err := v.accessible(); err != nil {
+		return err
+	}
+	if err := v.do(chromedp.Click(chromedp.CSS("#sure-yes"))); err != nil {
+		return err
+	}
 	if err := v.await("told that it drains", has("#done", "drain")); err != nil {
+		return err
+	}
+	if err := v.await("told who did it", has("#events", ", on the page")); err != nil {
 		return err
 	}
 	if err := v.await("drained", has(firstDecode+" .badge", "drained")); err != nil {
@@ -239,7 +251,22 @@ func engineDies(v *visit) error {
 	if err := v.await("marked", `[...document.querySelectorAll('#pool-decode .badge')].filter(b => b.textContent == 'down').length == 1`); err != nil {
 		return err
 	}
+	if err := v.await("told why", has(firstDecode, "connection refused")); err != nil {
+		return err
+	}
 	if err := v.await("degraded", has("#ready", "degraded")); err != nil {
+		return err
+	}
+	if err := v.await("in the title and the icon", `document.title.startsWith('degraded') && document.querySelector('#icon').href.includes('warn')`); err != nil {
+		return err
+	}
+	if err := v.await("among the events", has("#events", "down")); err != nil {
+		return err
+	}
+	if err := v.do(chromedp.Click(chromedp.CSS("#tiles button"))); err != nil {
+		return err
+	}
+	if err := v.await("showing what failed", has("#failed-about", "since the process began")); err != nil {
 		return err
 	}
 	if err := v.do(run(`scrollTo(0, 0)`)); err != nil {

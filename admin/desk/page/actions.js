@@ -19,8 +19,21 @@ export function actions(cell, b) {
 function button() {
   const el = make('button');
   el.type = 'button';
-  el.addEventListener('click', () => change(el, { state: el.dataset.state }));
+  el.addEventListener('click', async () => {
+    const { url, state } = el.dataset;
+    if (state !== 'drain' || await sure(url)) change(el, { state });
+  });
   return el;
+}
+
+// sure asks once before an engine is drained.
+function sure(url) {
+  text($('sure-what'), `${name(url)} gets no new requests, and ends those that it has.`);
+  $('sure').returnValue = 'no';
+  $('sure').showModal();
+  return new Promise((resolve) => {
+    $('sure').addEventListener('close', () => resolve($('sure').returnValue === 'yes'), { once: true });
+  });
 }
 
 function weight() {
@@ -35,7 +48,7 @@ async function change(el, body) {
   const url = el.dataset.url;
   try {
     const response = await fetch(`backends/${encodeURIComponent(url)}`, {
-      method: 'PATCH', headers: { ...authorization(), 'Content-Type': 'application/json' }, body: JSON.stringify(body),
+      method: 'PATCH', headers: { ...authorization(), 'Content-Type': 'application/json', 'X-Xpyd-Client': 'page' }, body: JSON.stringify(body),
     });
     const answer = await response.json().catch(() => ({ error: `not changed, status ${response.status}` }));
     const done = body.state ? `${name(url)}: ${body.state}` : `${name(url)}: weight ${body.weight}`;

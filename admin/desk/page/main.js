@@ -1,4 +1,6 @@
 import { $, make, number, sync, text } from './dom.js';
+import { events } from './events.js';
+import { failures, tileButton } from './failures.js';
 import { lives, paths } from './lives.js';
 import { plots } from './plots.js';
 import { pairs, pools } from './pools.js';
@@ -15,11 +17,14 @@ function deliver(name, data) {
 }
 
 let version = '';
+let host = '';
 
 // state shows the figures of this moment.
 function state(s) {
   version ||= s.version;
   if (version !== s.version) location.reload(); // another version has taken over, with files of its own
+  host = s.host;
+  text($('who'), host ? `xpyd on ${host}` : 'xpyd');
   if (!s.ready) connection('not ready', 'bad');
   else if (s.line !== 'ok' || s.notices.some((n) => n.kind === 'bad')) connection('degraded', 'warn');
   else connection('ready', 'ok');
@@ -27,6 +32,8 @@ function state(s) {
   const list = s.notices.length ? s.notices : [{ kind: 'ok', text: 'Nothing.' }];
   sync($('notices'), list, (n) => n.text, (n) => make('li', n.kind, n.text), () => {});
   tiles(s);
+  failures(s);
+  events(s).catch(() => {}); // the next state asks again
   pools(s);
   pairs(s);
   paths(s.window.ways);
@@ -34,6 +41,13 @@ function state(s) {
   advice(s.advice);
   const warnings = s.warnings.length ? s.warnings : ['Nothing questionable.'];
   sync($('warnings'), warnings, (w) => w, (w) => make('li', '', w), () => {});
+}
+
+const failedTile = 'Failed, 15 min';
+
+// sum adds up a figure of the last minutes over the engines of a role.
+function sum(s, role, figure) {
+  return s.backends.filter((b) => b.role === role && b.recent).reduce((n, b) => n + b.recent[figure], 0);
 }
 
 function tiles(s) {
@@ -46,15 +60,17 @@ function tiles(s) {
     ['KV blocks pinned', number(s.kv.pinned)],
     ['KV blocks stranded', number(s.kv.stranded)],
     ['Ended, 15 min', number(w.ok + w.failed + w.refused + w.gone)],
-    ['Failed, 15 min', number(w.failed)],
+    [failedTile, number(w.failed)],
+    ['Completions a second', number(sum(s, 'decode', 'rate'))],
     ['TTFT p50', ms(w.ttft.p50)], ['TTFT p90', ms(w.ttft.p90)], ['TTFT p99', ms(w.ttft.p99)],
     ['TPOT p50', ms(w.tpot.p50)], ['TPOT p99', ms(w.tpot.p99)],
   ];
   sync($('tiles'), list, (t) => t[0], (t) => {
     const div = make('div');
     div.append(make('dt', '', t[0]), make('dd'));
+    if (t[0] === failedTile) div.lastElementChild.append(tileButton());
     return div;
-  }, (div, t) => text(div.lastElementChild, t[1]));
+  }, (div, t) => text(div.querySelector('button') || div.lastElementChild, t[1]));
 }
 
 function advice(a) {
@@ -78,6 +94,10 @@ function duration(seconds) {
 function connection(words, kind) {
   text($('ready'), words);
   $('ready').className = `badge ${kind}`;
+  const title = `${kind === 'ok' ? '' : `${words}: `}xpyd${host ? ` on ${host}` : ''}`;
+  if (document.title !== title) document.title = title;
+  const icon = kind ? `assets/icon-${kind}.svg` : 'assets/icon.svg';
+  if ($('icon').getAttribute('href') !== icon) $('icon').setAttribute('href', icon);
 }
 
 $('pause').addEventListener('click', () => {

@@ -1,32 +1,64 @@
 import { actions } from './actions.js';
 import { $, lines, make, name, number, percent, sync, table, tableRow, text } from './dom.js';
 
-const columns = ['Engine', 'State', 'In flight', 'On the engine', 'KV cache', 'Prefix hits', 'Ejections', 'Drain, weight'];
+const columns = ['Engine', 'State', 'In flight', 'Last 5 minutes', 'On the engine', 'KV cache', 'Prefix hits', 'Drain, weight'];
 
 const titles = { prefill: 'Prefill', decode: 'Decode', encode: 'Encode' };
 
+// many is from how many engines on the pools are folded: those that work stay hidden until somebody asks.
+const many = 24;
+
+const unfolded = { prefill: false, decode: false, encode: false };
+let state; // the newest
+
+for (const role of Object.keys(unfolded)) {
+  $(`fold-${role}`).addEventListener('click', () => {
+    unfolded[role] = !unfolded[role];
+    pools(state);
+  });
+}
+$('filter').addEventListener('input', () => state && pools(state));
+
+// listed returns the backends of a role that are shown: those with trouble first.
+function listed(role, backends, all) {
+  const rank = (b) => ['bad', 'warn', '', 'ok'].indexOf(stateOf(b)[1]);
+  const words = $('filter').value.trim().toLowerCase();
+  const match = (b) => [b.url, stateOf(b)[0], b.reason, ...(b.models || [])].join(' ').toLowerCase().includes(words);
+  const sorted = backends.filter(match).map((b, i) => ({ b, i })).sort((x, y) => rank(x.b) - rank(y.b) || x.i - y.i).map((x) => x.b);
+  const folds = all > many && !words;
+  const trouble = sorted.filter((b) => stateOf(b)[1] !== 'ok');
+  const shown = folds && !unfolded[role] ? trouble.slice(0, most / 3) : sorted;
+  const button = $(`fold-${role}`);
+  button.hidden = !folds || (shown.length === sorted.length && !unfolded[role]);
+  button.setAttribute('aria-expanded', String(unfolded[role]));
+  text(button, unfolded[role] ? 'Show only those with trouble' : `Show all ${sorted.length}: ${sorted.length - trouble.length} are up`);
+  return shown;
+}
+
 // pools fills the tables of the pools. That of encode is shown only if there is one.
-export function pools(state) {
+export function pools(now) {
+  state = now;
+  $('filter-line').hidden = state.backends.length <= many;
   for (const role of Object.keys(titles)) {
     const backends = state.backends.filter((b) => b.role === role);
     const body = table($(`pool-${role}`), columns);
     if (role === 'encode') $('encode-pool').hidden = !backends.length;
     if (!backends.length) text($(`h-${role}`), `${titles[role]} pool: empty`);
     else text($(`h-${role}`), `${titles[role]} pool: ${backends.length}, ${backends[0].policy}`);
-    sync(body, backends, (b) => b.url, () => tableRow(columns), row);
+    sync(body, listed(role, backends, state.backends.length), (b) => b.url, () => tableRow(columns), row);
   }
 }
 
 function row(tr, b) {
-  const [engine, state, flight, on, kv, hits, ejections, change] = tr.cells;
+  const [engine, how, flight, recent, on, kv, hits, change] = tr.cells;
   const e = b.engine || {};
   lines(engine, [name(b.url), [(b.models || []).join(', '), b.version && `vLLM ${b.version}`, b.connector, b.both_roles && 'no role of its own', b.weight !== 1 && `weight ${number(b.weight)}`].filter(Boolean).join(' · ')]);
-  badge(state, ...stateOf(b));
+  standing(how, b);
+  lines(recent, speeds(b.recent));
   lines(flight, [number(b.in_flight), b.tokens_in_flight ? `${number(b.tokens_in_flight)} tokens` : '']);
   lines(on, b.engine ? [`${number(e.running)} run, ${number(e.waiting)} wait`, b.elsewhere >= 0.5 ? `${number(Math.round(b.elsewhere))} from elsewhere` : ''] : ['–', b.engine_unknown || '']);
   meter(kv, e.kv_usage);
   lines(hits, [e.prefix_cache_queries ? percent(e.prefix_cache_hits / e.prefix_cache_queries) : '–']);
-  lines(ejections, [b.ejections ? `${b.ejections} in a row` : 'none', b.ejected_for ? `${number(Math.ceil(b.ejected_for))} s left: ${b.eject_reason}` : '']);
   actions(change, b);
 }
 
@@ -35,9 +67,31 @@ function stateOf(b) {
   if (b.drained) return [b.admin_state === 'disabled' ? 'disabled' : 'drained', ''];
   if (b.admin_state && b.admin_state !== 'ready') return ['draining', 'warn'];
   if (b.state === 'down') return ['down', 'bad'];
+  if (b.wedged) return ['hangs', 'bad'];
   if (b.ejected_for) return ['ejected', 'warn'];
+  if (b.slow) return ['slow', 'warn'];
   if (b.state === 'unknown') return ['not checked', ''];
   return ['up', 'ok'];
+}
+
+// standing says how a backend is, since when, and why.
+function standing(cell, b) {
+  if (!cell.children.length) cell.append(make('span'), make('div'));
+  badge(cell.firstElementChild, ...stateOf(b));
+  const at = b.since ? new Date(b.since * 1000) : null;
+  const since = at && (Date.now() - at < 72e6 ? at.toLocaleTimeString() : at.toLocaleDateString());
+  const error = b.last_error && !(b.reason || '').includes(b.last_error) ? `last error at ${new Date(b.last_error_at * 1000).toLocaleTimeString()}: ${b.last_error}` : '';
+  const slow = b.slow ? `${b.slow.work} at ${number(Math.round(b.slow.ratio * 100))} % of its peers' speed` : '';
+  lines(cell.lastElementChild, [since ? `since ${since}` : '', b.reason || '', slow, b.by ? `by ${b.by}` : '',
+    b.ejected_for ? `${number(Math.ceil(b.ejected_for))} s left, ${b.ejections} in a row` : '', error]);
+}
+
+// speeds are the figures of an engine over the last minutes.
+function speeds(r) {
+  if (!r) return ['–'];
+  const ms = (v) => `${number(Math.round(v * 10) / 10)} ms`;
+  return [`${number(Math.round(r.rate * 100) / 100)} req/s`, r.ttft === undefined ? '' : `TTFT ${ms(r.ttft)}`, r.tpot === undefined ? '' : `TPOT ${ms(r.tpot)}`,
+    r.failed ? `${number(r.failed)} failed` : ''];
 }
 
 export function badge(parent, words, kind) {
