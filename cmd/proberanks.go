@@ -59,11 +59,13 @@ func (p *engineProber) compareRanks(ctx context.Context, pool []*engine) {
 		base := baseOf(e.url)
 		ranks, _ := p.ranksOf(ctx, base) // 0 if the server does not say
 		missed := router.MissedRanks(base, ranks, named[base])
-		_, pairs := e.dialect.(kvparams.Pairing)
+		pairing, pairs := e.dialect.(kvparams.Pairing)
 		switch {
 		case ranks > 0 && highest[base] >= ranks:
 			p.fault("%s %s has %d data-parallel ranks, from 0, and no rank %d", e.role, base, ranks, highest[base])
-		case missed != "" && pairs:
+		case missed != "" && pairs && pairing.Ranks() && e.role == "prefill" && named[base] == 0:
+			p.fault("%s %s has %d data-parallel ranks, and a decode leg must name one with connector %s; put @auto after its URL", e.role, base, ranks, e.dialect.Name())
+		case missed != "" && pairs && !pairing.Ranks():
 			p.fault("%s %s has %d data-parallel ranks, of which connector %s knows one; start each as an engine of its own (--data-parallel-external-lb)", e.role, base, ranks, e.dialect.Name())
 		case missed != "":
 			p.note("%s %s has %s", e.role, base, missed)

@@ -31,7 +31,8 @@ func (p *engineProber) askPeer(ctx context.Context, e *engine, entry router.Entr
 			return
 		}
 	}
-	peer, err := pairing.ReadPeer(address, answer)
+	_, rank := router.SplitRank(e.url)
+	peer, err := pairing.ReadPeer(address, rank, answer)
 	if err != nil {
 		p.fault("%s: %v", e, err)
 		return

@@ -21,7 +21,7 @@ func runRanks(ctx context.Context, o sim.Options, n int, fault string, out io.Wr
 	if n < 1 || n > maxSimRanks {
 		return config.UsageError{Err: fmt.Errorf("--ranks: %d must be from 1 to %d", n, maxSimRanks)}
 	}
-	if !slices.Contains([]sim.Connector{sim.ConnectorNixl, sim.ConnectorPush, sim.ConnectorShared}, o.Connector) {
+	if !slices.Contains([]sim.Connector{sim.ConnectorNixl, sim.ConnectorPush, sim.ConnectorShared, sim.ConnectorMooncake, sim.ConnectorP2P}, o.Connector) {
 		return config.UsageError{Err: fmt.Errorf("--ranks: connector %s takes no ranks; start one engine a rank", o.Connector)}
 	}
 	f := sim.Fault{}
@@ -52,10 +52,26 @@ func runRanks(ctx context.Context, o sim.Options, n int, fault string, out io.Wr
 		return taken(err)
 	}
 	defer func() { err = errors.Join(err, front.Close()) }()
+	if err := joinBootstraps(front, o, engines); err != nil {
+		return taken(err)
+	}
 	if _, err := fmt.Fprintf(out, "sim %s ready: %s, model %s, ranks %s@0..%d\n", o.Name, front.URL(), o.Model, front.URL(), n-1); err != nil {
 		return fmt.Errorf("tell that sim %s is ready: %w", o.Name, err)
 	}
 	return awaitRanks(ctx, engines)
+}
+
+// joinBootstraps opens the bootstrap server of all ranks where o's engines have one each.
+func joinBootstraps(front *sim.Ranks, o sim.Options, engines []*sim.Engine) error {
+	if o.Connector != sim.ConnectorMooncake || o.Role != sim.RolePrefill {
+		return nil
+	}
+	var ports []int
+	for _, e := range engines {
+		ports = append(ports, e.BootstrapPort())
+	}
+	_, err := front.JoinBootstraps(o.Bootstrap, ports...)
+	return err
 }
 
 // startRank starts the engine of one rank of o.
@@ -64,7 +80,7 @@ func startRank(o sim.Options, rank int, f sim.Fault) (*sim.Engine, error) {
 	if port, err := strconv.Atoi(text); err == nil && port > 0 {
 		o.SideChannel = net.JoinHostPort(host, strconv.Itoa(port+rank))
 	}
-	o.Name, o.Listen = o.Name+"-dp"+strconv.Itoa(rank), "127.0.0.1:0"
+	o.Name, o.Listen, o.Bootstrap = o.Name+"-dp"+strconv.Itoa(rank), "127.0.0.1:0", ""
 	if err := o.Validate(); err != nil {
 		return nil, config.UsageError{Err: err}
 	}

@@ -72,7 +72,7 @@ func (c *checker) askPeer(b *router.Backend, pairing kvparams.Pairing) (kvparams
 	}
 	address := net.JoinHostPort(hostOf(b.Addr), strconv.Itoa(port))
 	if path == "" {
-		return pairing.ReadPeer(address, nil)
+		return pairing.ReadPeer(address, b.Rank, nil)
 	}
 	status, answer, err := c.fetch(c.ctx, "http://"+address+path, "", probeBody)
 	if err == nil && status != http.StatusOK {
@@ -81,7 +81,7 @@ func (c *checker) askPeer(b *router.Backend, pairing kvparams.Pairing) (kvparams
 	if err != nil {
 		return kvparams.Peer{}, err
 	}
-	return pairing.ReadPeer(address, answer)
+	return pairing.ReadPeer(address, b.Rank, answer)
 }
 
 // Target returns a decode engine in the form in which the prefill leg names it, or nil if the connector does

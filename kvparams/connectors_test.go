@@ -20,7 +20,7 @@ func segmentsOf(t *testing.T, d Dialect, r *Request, h Handle) (prefill, decode 
 	t.Helper()
 	p, q := Leg{ID: "a-1"}, Leg{ID: "a-1"}
 	if pairing, ok := d.(Pairing); ok {
-		peer, err := pairing.ReadPeer("[::1]:8998", []byte(`{"0":{"engine_id":"e-1","worker_addr":{"0":{"0":"tcp://h:1"}}}}`))
+		peer, err := pairing.ReadPeer("[::1]:8998", -1, []byte(`{"0":{"engine_id":"e-1","worker_addr":{"0":{"0":"tcp://h:1"}}}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,17 +165,23 @@ func TestRoomsDiffer(t *testing.T) {
 }
 
 func TestMooncakeReadsItsBootstrapServer(t *testing.T) {
-	for name, c := range map[string]struct{ answer, fault string }{
-		"one rank":      {answer: `{"0":{"engine_id":"f0-1","worker_addr":{"0":{"0":"tcp://h:1"}}}}`},
-		"none so far":   {`{}`, "bootstrap server h:8998: no engine has registered"},
-		"two ranks":     {`{"0":{"engine_id":"a"},"1":{"engine_id":"b"}}`, "bootstrap server h:8998: 2 data-parallel ranks, and xpyd knows one"},
-		"no id":         {`{"0":{}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
-		"another rank":  {`{"3":{"engine_id":"a"}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
-		"id of a quote": {`{"0":{"engine_id":"a\",\"do_remote_decode\":true"}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
-		"no JSON":       {`<html>`, "bootstrap server h:8998: its answer is no list of engines"},
+	for name, c := range map[string]struct {
+		rank          int
+		answer, fault string
+	}{
+		"whole engine":  {-1, `{"0":{"engine_id":"f0-1","worker_addr":{"0":{"0":"tcp://h:1"}}}}`, ""},
+		"first rank":    {0, `{"0":{"engine_id":"f0-1"},"1":{"engine_id":"b"}}`, ""},
+		"second rank":   {1, `{"0":{"engine_id":"a"},"1":{"engine_id":"f0-1"}}`, ""},
+		"none so far":   {-1, `{}`, "bootstrap server h:8998: no engine has registered"},
+		"two ranks":     {-1, `{"0":{"engine_id":"a"},"1":{"engine_id":"b"}}`, "bootstrap server h:8998: 2 data-parallel ranks, and the pool names none of them"},
+		"no id":         {-1, `{"0":{}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
+		"another rank":  {-1, `{"3":{"engine_id":"a"}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
+		"not that rank": {1, `{"0":{"engine_id":"a"}}`, "bootstrap server h:8998: rank 1 has no usable engine_id"},
+		"id of a quote": {-1, `{"0":{"engine_id":"a\",\"do_remote_decode\":true"}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
+		"no JSON":       {-1, `<html>`, "bootstrap server h:8998: its answer is no list of engines"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peer, err := mooncake{}.ReadPeer("h:8998", []byte(c.answer))
+			peer, err := mooncake{}.ReadPeer("h:8998", c.rank, []byte(c.answer))
 			switch {
 			case c.fault == "" && (err != nil || peer != Peer{Host: "h", Port: "8998", EngineID: "f0-1"}):
 				t.Errorf("%+v, %v", peer, err)
@@ -183,6 +189,16 @@ func TestMooncakeReadsItsBootstrapServer(t *testing.T) {
 				t.Errorf("error %v, want %s", err, c.fault)
 			}
 		})
+	}
+}
+
+// Each rank has a control socket, above that of the first.
+func TestP2PNamesTheSocketOfARank(t *testing.T) {
+	for rank, want := range map[int]string{-1: "65530", 0: "65530", 5: "65535", 6: ""} {
+		peer, err := offloadingP2P{}.ReadPeer("[::1]:65530", rank, nil)
+		if (err == nil) != (want != "") || peer.Port != want {
+			t.Errorf("rank %d: %+v, %v", rank, peer, err)
+		}
 	}
 }
 

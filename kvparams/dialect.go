@@ -47,8 +47,11 @@ type Pairing interface {
 	// Bootstrap returns the usual port of the server, and the path at which it describes the engine.
 	// The path is empty if a leg needs only the server's address.
 	Bootstrap() (port int, path string)
-	// ReadPeer reads the server's answer. address is the server's host:port.
-	ReadPeer(address string, answer []byte) (Peer, error)
+	// ReadPeer reads the server's answer. address is the server's host:port. rank is a data-parallel rank of the engine, or
+	// below 0 for the whole engine. It is below 0 unless the dialect Ranks.
+	ReadPeer(address string, rank int, answer []byte) (Peer, error)
+	// Ranks says that a decode leg can name one rank of a prefill engine.
+	Ranks() bool
 	// Finishes says that a prefill must run to its end although its client has left. Decode has
 	// registered blocks of its own, and holds them until the KV comes.
 	Finishes() bool

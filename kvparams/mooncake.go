@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 )
 
 // mooncake is vLLM's MooncakeConnector. xpyd makes a transfer id, which both legs carry, and sends
@@ -29,8 +30,11 @@ func (mooncake) Bootstrap() (port int, path string) { return 8998, "/query" }
 // plainID is an engine id that needs no escapes in JSON.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,256}$`)
 
+// Ranks is true because a bootstrap server tells the engine id of each rank of its engine.
+func (mooncake) Ranks() bool { return true }
+
 // ReadPeer reads {"0": {"engine_id": …}}, with one member for each data-parallel rank.
-func (mooncake) ReadPeer(address string, answer []byte) (Peer, error) {
+func (mooncake) ReadPeer(address string, rank int, answer []byte) (Peer, error) {
 	var ranks map[string]struct {
 		EngineID string `json:"engine_id"`
 	}
@@ -39,12 +43,13 @@ func (mooncake) ReadPeer(address string, answer []byte) (Peer, error) {
 		return Peer{}, fmt.Errorf("bootstrap server %s: its answer is no list of engines: %w", address, err)
 	case len(ranks) == 0:
 		return Peer{}, fmt.Errorf("bootstrap server %s: no engine has registered", address)
-	case len(ranks) > 1:
-		return Peer{}, fmt.Errorf("bootstrap server %s: %d data-parallel ranks, and xpyd knows one; start each rank as an engine of its own", address, len(ranks))
+	case len(ranks) > 1 && rank < 0:
+		return Peer{}, fmt.Errorf("bootstrap server %s: %d data-parallel ranks, and the pool names none of them; put @auto after the engine's URL", address, len(ranks))
 	}
-	id := ranks["0"].EngineID
+	own := strconv.Itoa(max(rank, 0))
+	id := ranks[own].EngineID
 	if !plainID.MatchString(id) {
-		return Peer{}, fmt.Errorf("bootstrap server %s: rank 0 has no usable engine_id", address)
+		return Peer{}, fmt.Errorf("bootstrap server %s: rank %s has no usable engine_id", address, own)
 	}
 	return peerAt(address, id)
 }

@@ -1,5 +1,11 @@
 package kvparams
 
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
 // offloadingP2P is vLLM's OffloadingConnector with a peer-to-peer tier (0.32). P copies the prompt's KV
 // into its own CPU memory, and D fetches it from there under an id that xpyd makes. D names P by the
 // tier's control socket. Without parameters, and where nothing comes, D computes the prompt itself.
@@ -30,7 +36,22 @@ func (offloadingP2P) Finishes() bool { return false }
 // Bootstrap is VLLM_P2P_SIDE_CHANNEL_PORT. A leg carries only the address of the socket.
 func (offloadingP2P) Bootstrap() (port int, path string) { return 5710, "" }
 
-func (offloadingP2P) ReadPeer(address string, _ []byte) (Peer, error) { return peerAt(address, "") }
+// Ranks is true because each rank has a socket of its own.
+func (offloadingP2P) Ranks() bool { return true }
+
+// ReadPeer counts the ranks' sockets from that of the first.
+func (offloadingP2P) ReadPeer(address string, rank int, _ []byte) (Peer, error) {
+	peer, err := peerAt(address, "")
+	if err != nil || rank <= 0 {
+		return peer, err
+	}
+	first, err := strconv.Atoi(peer.Port)
+	if err != nil || first+rank > math.MaxUint16 {
+		return Peer{}, fmt.Errorf("control socket of rank %d: %s has no port that far above its first", rank, address)
+	}
+	peer.Port = strconv.Itoa(first + rank)
+	return peer, nil
+}
 
 func (offloadingP2P) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
 	return r.appendOneToken(dst, leg.text(`{"remote_decoder":{"kv_request_id":"xfer-`, leg.ID, `"}}`))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -34,6 +35,35 @@ func (c *core) serveBootstrap(l net.Listener) {
 		<-c.life.Done()
 		_ = server.Close()
 	})
+}
+
+// JoinBootstraps opens the bootstrap server of a prefill server with ranks, and returns its port. It says of each rank what
+// the server at the n-th port says of its only one. Call it before others use r.
+func (r *Ranks) JoinBootstraps(listen string, ports ...int) (port int, err error) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return 0, fmt.Errorf("join bootstrap servers: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /query", func(w http.ResponseWriter, _ *http.Request) {
+		all := map[string]json.RawMessage{}
+		for rank, port := range ports { // one that has died has not registered
+			var own map[string]json.RawMessage
+			resp, err := (&http.Client{Timeout: askTime}).Get("http://127.0.0.1:" + strconv.Itoa(port) + "/query")
+			if err != nil {
+				continue
+			}
+			if json.NewDecoder(resp.Body).Decode(&own) == nil {
+				all[strconv.Itoa(rank)] = own["0"]
+			}
+			_ = resp.Body.Close()
+		}
+		_ = json.NewEncoder(w).Encode(all)
+	})
+	r.boot = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = r.boot.Serve(l) }()
+	_, port = splitPort(l.Addr())
+	return port, nil
 }
 
 // locate returns the side channel of h's prefill engine.

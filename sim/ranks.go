@@ -28,6 +28,8 @@ type Ranks struct {
 	engines []*url.URL
 	next    atomic.Uint64
 
+	boot *http.Server // the bootstrap server of all ranks; nil without JoinBootstraps
+
 	mu    sync.Mutex
 	pages [][]byte // of metrics, the last that each rank gave
 }
@@ -60,7 +62,12 @@ func ServeRanks(listen string, engines ...string) (*Ranks, error) {
 func (r *Ranks) URL() string { return "http://" + r.ln.Addr().String() }
 
 // Close ends the port, and breaks off what comes over it.
-func (r *Ranks) Close() error { return r.http.Close() }
+func (r *Ranks) Close() error {
+	if r.boot != nil {
+		_ = r.boot.Close()
+	}
+	return r.http.Close()
+}
 
 // ServeHTTP gives a request to the rank that it names. As in vLLM, what is no number does not count, and
 // without a rank the server picks one.

@@ -149,14 +149,14 @@ func (c *Config) ranked() string {
 	return ""
 }
 
-// checkRanked refuses ranks for connectors whose legs carry an engine's address, which is that of one rank.
+// checkRanked refuses ranks for connectors whose legs carry an engine's address, if that is not one rank's.
 func (c *Config) checkRanked() error {
 	for _, m := range c.members() {
 		_, rank := router.SplitRank(m.url)
 		d, _ := kvparams.Lookup(m.connector)
-		_, pairs := d.(kvparams.Pairing)
+		pairing, pairs := d.(kvparams.Pairing)
 		_, directed := d.(kvparams.Directed)
-		if (pairs || directed) && rank != router.NoRank {
+		if (pairs && !pairing.Ranks() || directed) && rank != router.NoRank {
 			return invalid("connector", m.connector, "knows no data-parallel ranks, and "+m.url+" names them; start each rank as an engine of its own (--data-parallel-external-lb)")
 		}
 	}

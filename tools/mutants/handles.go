@@ -349,6 +349,16 @@ func handles() []mutant {
 		new:  "true",
 		test: "TestAPoolOfWhichSomeServeAlone",
 	}, {
+		name: "the engine id of another rank", in: "mooncake.ReadPeer",
+		old:  "own := strconv.Itoa(max(rank, 0))",
+		new:  "own := strconv.Itoa(max(rank, 0) * 0)",
+		test: "TestMooncakeReadsItsBootstrapServer/second_rank",
+	}, {
+		name: "the control socket of another rank", in: "offloadingP2P.ReadPeer",
+		old:  "peer.Port = strconv.Itoa(first + rank)",
+		new:  "peer.Port = strconv.Itoa(first)",
+		test: "TestP2PNamesTheSocketOfARank",
+	}, {
 		name: "a drain without the transfer id of its prefill", in: "nixlPush.AppendDrain",
 		old:  "h.Raw[:len(h.Raw)-1], transferID(&leg))",
 		new:  "h.Raw[:len(h.Raw)-len(leg.Scratch[:0])])",
