@@ -26,7 +26,7 @@ func handles() []mutant {
 	}, {
 		name: "encode legs outlive their client", in: "(*Run).Cut",
 		old:  "r.legs[i].X.Cut(ended, time.Now())",
-		new:  "_ = i",
+		new:  "_, _ = i, ended",
 		test: "TestClientLeavesDuringEncode",
 	}, {
 		name: "a second round encodes again", in: "(*completion).encode",
