@@ -201,7 +201,10 @@ func TestCapsOfAnEngineWithoutARole(t *testing.T) {
 	s := r.Snapshot()
 	p, d := twinOf(t, s, 0)
 	first, second := leaseOn(t, s, d), leaseOn(t, s, d)
-	third := leaseOn(t, s, p)
+	var third Lease // though D is full
+	if err := s.Acquire(Prefill, 1, nil, &third); err != nil {
+		t.Fatal(err)
+	}
 	if p.InFlight() != 1 || d.InFlight() != 2 {
 		t.Fatalf("%d and %d", p.InFlight(), d.InFlight())
 	}
