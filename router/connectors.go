@@ -92,6 +92,9 @@ func unbound(b *Backend) bool { return !b.Bound.Load() }
 // first, then those with one that is not down; such a pair is waited for. If no two backends are of one release, releases
 // do not count. Without such a prefill backend there is only decode alone, so backends that serve nothing alone come last.
 func (s *Snapshot) choose(p *pool, q query, w *Want) (*Backend, error) {
+	if b := besideTheOnlyPrefill(s, p, q, w); b != nil {
+		return b, nil
+	}
 	if len(p.backends) == 0 || w.Role != Decode || w.mate() != nil || p.byConnector == nil && !s.severalReleases() {
 		return p.choose(q)
 	}

@@ -91,6 +91,31 @@ func (s *Snapshot) Lone(d *Backend, w Want) bool {
 	})
 }
 
+// besideTheOnlyPrefill chooses a decode backend where each request is to be split and one engine without a role is the only
+// one that could do its prefill: that engine would have to serve it whole. It returns nil where that is not so, or nobody
+// else is fit.
+func besideTheOnlyPrefill(s *Snapshot, p *pool, q query, w *Want) *Backend {
+	if !s.router.shared.Load() || s.pd.Mode != PDAlways || w.Role != Decode || w.Alone || w.Unbound || w.mate() != nil || s.severalWires() {
+		return nil
+	}
+	var only *Backend
+	for _, b := range s.serving(Prefill, w).backends {
+		switch {
+		case !b.usable() || slices.Contains(w.Gone, b):
+		case only == nil:
+			only = b
+		case !SharesEngine(only, b):
+			return nil
+		}
+	}
+	if only == nil || only.Twin() == nil {
+		return nil
+	}
+	q.apart = only
+	q.ready()
+	return p.pick(q)
+}
+
 // twinsOf are the engines without a role among the members of both pools.
 func twinsOf(s *Snapshot) (all []Pair) {
 	of := map[string]*Backend{}

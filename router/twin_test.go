@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -290,4 +291,36 @@ func TestAnEngineIsNoPairWithItself(t *testing.T) {
 		t.Errorf("%s, %v", name(l.Backend), err)
 	}
 	l.Release(OK)
+}
+
+// One engine without a role beside two that only decode: it does the prefills of all, and serves requests whole only while
+// neither of the two can.
+func TestTheOnlyEngineThatPrefills(t *testing.T) {
+	r, _ := roleless(t, 1, func(c *Config) { c.Decode = urls("d", 2) })
+	s := r.Snapshot()
+	allUp(s)
+	if got := picksFor(s, Want{Role: Decode}, 4); got != "d1 d2 d1 d2" {
+		t.Errorf("decodes go to %s", got)
+	}
+	for _, d := range s.Backends(Decode)[:2] {
+		d.force(Down)
+	}
+	if got := picksFor(s, Want{Role: Decode}, 2); got != "e1 e1" {
+		t.Errorf("decodes go to %s", got)
+	}
+}
+
+// picksFor are the backends that n such requests get, one after the other.
+func picksFor(s *Snapshot, w Want, n int) string {
+	var got []string
+	for range n {
+		var l Lease
+		if err := s.AcquireFor(w, &l); err != nil {
+			got = append(got, err.Error())
+			continue
+		}
+		got = append(got, name(l.Backend))
+		l.Release(OK)
+	}
+	return strings.Join(got, " ")
 }

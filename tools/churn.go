@@ -16,6 +16,7 @@ import (
 func newChurnCmd() *cobra.Command {
 	o := churn.Options{KeepAlive: 5 * time.Second}
 	var connectors []string
+	var roleless bool
 	cmd := &cobra.Command{
 		Use:   "churn [flags] [-- flags of xpyd serve]",
 		Args:  proxyFlags,
@@ -41,7 +42,7 @@ func newChurnCmd() *cobra.Command {
 				cfg.Connector = connectors[0]
 			}
 			mode := cfg.Router.PD.Mode
-			o.Start, o.Alone, o.Never = inProcess(cfg), mode != router.PDAlways, mode == router.PDNever
+			o.Start, o.Alone, o.Never = inProcess(cfg, roleless), mode != router.PDAlways, mode == router.PDNever
 			return runWith(cmd, &o, churn.Run)
 		},
 	}
@@ -52,6 +53,7 @@ func newChurnCmd() *cobra.Command {
 	f.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
 	f.IntVar(&o.Decode, "decode", 2, "decode engines")
 	f.BoolVar(&o.Ranks, "ranks", false, "the engines of each pool are the data-parallel ranks of one server")
+	f.BoolVar(&roleless, "roleless", false, "all engines are without a role")
 	f.StringSliceVar(&connectors, "connector", nil, "`names` of the KV connectors of engines and proxy, which the engines of each role have in turn (default nixl)")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
 	return cmd

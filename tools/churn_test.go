@@ -24,7 +24,7 @@ func shortChurn(edit func(*config.Config)) churn.Options {
 	}
 	return churn.Options{
 		Clients: 40, Duration: 2 * time.Second, MinPerPhase: 1, Prefill: 2, Decode: 2, Seed: 1,
-		KeepAlive: time.Second, Start: inProcess(cfg),
+		KeepAlive: time.Second, Start: inProcess(cfg, false),
 	}
 }
 

@@ -96,10 +96,14 @@ func serveCommand(given string, args []string) ([]string, error) {
 }
 
 // inProcess returns a function that starts a proxy of cfg in this process, in front of given pools.
-func inProcess(cfg config.Config) func(prefill, decode []string) (churn.Proxy, error) {
+func inProcess(cfg config.Config, roleless bool) func(prefill, decode []string) (churn.Proxy, error) {
 	return func(prefill, decode []string) (churn.Proxy, error) {
 		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
 		cfg.Router.Prefill, cfg.Router.Decode = router.MustEntries(prefill...), router.MustEntries(decode...)
+		if roleless {
+			cfg.Router.Engines = append(cfg.Router.Prefill, cfg.Router.Decode...)
+			cfg.Router.Prefill, cfg.Router.Decode = nil, nil
+		}
 		cfg.Timeouts.Drain = 5 * time.Second
 		p, err := daemon.Start(cfg, "tools", zerolog.Nop())
 		if err != nil {

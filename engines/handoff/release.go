@@ -288,6 +288,11 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 	return nil, busy
 }
 
+// only reports whether b is the only decode backend on another engine than the one whose blocks are released.
+func (j *release) only(b *router.Backend) bool {
+	return !slices.ContainsFunc(j.snap.Backends(router.Decode), func(o *router.Backend) bool { return o != b && !router.SharesEngine(o, j.from) })
+}
+
 // takePlace takes a place on b, if there is one. If hung is true, b may be one that hangs.
 func (j *release) takePlace(b *router.Backend, hung bool) bool {
 	_, places := j.k.cfg.Engine(b)
@@ -295,7 +300,7 @@ func (j *release) takePlace(b *router.Backend, hung bool) bool {
 		return true // b was removed, so the try fails
 	}
 	limit := int32(maxReleasesEach)
-	if len(j.snap.Backends(router.Decode)) == 1 {
+	if j.only(b) {
 		limit = maxReleases
 	}
 	return (hung || !places.hangs()) && places.take(limit)

@@ -38,6 +38,11 @@ func roleless() []mutant {
 		new:  "l.degraded",
 		test: "TestNothingIsDegradedWithoutRoles",
 	}, {
+		name: "requests go whole to the only engine that could prefill", in: "besideTheOnlyPrefill",
+		old:  "if only == nil || only.Twin() == nil {",
+		new:  "if true {",
+		test: "TestTheOnlyEngineThatPrefills",
+	}, {
 		name: "a lone engine waits for a prefill", in: "(*completion).choosePath",
 		old:  "c.snap.Splits() && c.snap.Lone(",
 		new:  "false && c.snap.Lone(",
