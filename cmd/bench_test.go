@@ -143,7 +143,7 @@ func TestBenchUsage(t *testing.T) {
 		"--ramp has rates of its own: leave --rate out":                                                                    {"serve", "--ramp", "linear", "--rate", "3"},
 		`--backend "tgi": want openai, vllm or openai-chat`:                                                                {"serve", "--backend", "tgi"},
 		"dataset sharegpt needs a file":                                                                                    {"serve", "--dataset", "sharegpt"},
-		`--format "pdf": want one of [vllm seed vllm-json llm-d-0.1 llm-d-0.2 inference-perf mooncake ray csv table html]`: {"report", dir, "--format", "pdf"},
+		`--format "pdf": want one of [vllm seed vllm-json llm-d-0.1 llm-d-0.2 inference-perf mooncake ray csv table loads html]`: {"report", dir, "--format", "pdf"},
 		`URL "127.0.0.1:8080": want http://host:port`:                                                                      {"serve", "--url", "127.0.0.1:8080"},
 		`API "embeddings": want completions or chat`:                                                                       {"serve", "--api", "embeddings"},
 		"--file: stat /nope/x.json: no such file or directory; give one that exists":                                       {"serve", "--dataset", "sharegpt", "--file", "/nope/x.json"},
