@@ -11,13 +11,10 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
-
-	"xpyd/netio"
 )
 
 // The APIs that a client speaks.
@@ -86,25 +83,6 @@ func New(o Options) (*Client, error) {
 		},
 	}
 	return c, nil
-}
-
-// dial makes a connection that reads with raw system calls. With the reads of package net an event
-// costs a sixth more CPU.
-func dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return conn, nil
-	}
-	s := &netio.Socket{}
-	if err := s.Attach(tcp, nil); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return s, nil
 }
 
 // Close ends the idle connections.
