@@ -138,7 +138,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 	var alerts, explained, tested []string
 	for _, r := range rules {
 		alerts = append(alerts, r.Alert)
-		if link := "runbook: docs/alerts.md#" + strings.ToLower(r.Alert) + "\n"; strings.Count(text, link) != 1 {
+		if link := "runbook_url: docs/alerts.md#" + strings.ToLower(r.Alert) + "\n"; strings.Count(text, link) != 1 {
 			t.Errorf("%s has no %s", r.Alert, link)
 		}
 	}
