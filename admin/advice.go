@@ -19,12 +19,14 @@ type adviceEntry struct {
 	// StallShare is the part of a prefill's time on a decode engine that the engine's running streams
 	// lose.
 	StallShare float64 `json:"stall_share"`
+	// Plans are those for engines without a role, see pd.mode.
+	Plans []router.PlanNow `json:"plans,omitempty"`
 	// Objective is the answer to an objective in the query.
 	Objective *router.Reach `json:"objective,omitempty"`
 }
 
 func (p *pages) adviceNow(snap *router.Snapshot) adviceEntry {
-	return adviceEntry{snap.Advice(), p.cfg.Router.Prices(), p.cfg.Router.StallShare(), nil}
+	return adviceEntry{snap.Advice(), p.cfg.Router.Prices(), p.cfg.Router.StallShare(), router.Plans(p.cfg.Router), nil}
 }
 
 func (p *pages) advice(w http.ResponseWriter, r *http.Request) {

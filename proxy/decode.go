@@ -242,6 +242,7 @@ func (d *decodeLeg) commitWhole() error {
 	d.out = d.whole.AppendClient(d.out[:0], c.cachedTokens())
 	d.size, d.large = d.out.Len(), false
 	d.relay.handle = d.whole.Handle()
+	d.Lease.Ended(d.whole.Usage().Completion / c.bill.choices)
 	d.Lease.Backend.Answered(d.whole.Usage().Completion/c.bill.choices, time.Since(c.times.handed))
 	c.commit()
 	d.endAnswer(router.OK, fault.CodeNone) // D is done, so a client that reads slowly holds no place on it

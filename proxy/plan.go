@@ -60,6 +60,10 @@ func (c *completion) choosePath() {
 		return
 	}
 	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.Lease.Cached(), Whole: !c.req.Stream(), AtOnce: c.dialect().Concurrent()}
+	if e := c.d.Lease.Errand(); e != nil {
+		take(c, e.Decision(), prompt)
+		return
+	}
 	var p *router.Backend
 	if c.snap.Prices() && !prompt.AtOnce {
 		want := c.p.want(c.p.tried)
@@ -68,16 +72,34 @@ func (c *completion) choosePath() {
 		}
 	}
 	decision := c.snap.Decide(p, d, prompt)
-	c.reason = fault.Decided(decision.Reason)
-	if !decision.Split {
-		c.path = pathDecodeOnly
-	}
-	c.d.Lease.Expect(decision, prompt)
+	take(c, decision, prompt)
 	if e := c.s.log.Debug(); e.Enabled() && p != nil {
 		e.Str("request_id", c.id).Stringer("path", c.path).Stringer("reason", c.reason).Int("prompt_tokens", prompt.Tokens).
 			Int("cached_prefill", prompt.CachedPrefill).Int("cached_decode", prompt.CachedDecode).Str("prefill", p.URL).Str("decode", d.URL).
 			Float64("split_ms", decision.SplitCost*1e3).Float64("local_ms", decision.LocalCost*1e3).Msg("path priced")
 	}
+}
+
+// take takes the way that was chosen.
+func take(c *completion, decision router.Decision, prompt router.Prompt) {
+	c.reason = fault.Decided(decision.Reason)
+	if !decision.Split {
+		c.path = pathDecodeOnly
+	}
+	c.d.Lease.Expect(decision, prompt)
+}
+
+// route chooses the way of a request of which nothing is settled yet, among engines without a role. Otherwise it
+// returns nil.
+func route(c *completion, want router.Want) *router.Errand {
+	if c.path != pathDisaggregated || c.chosen || c.round.n > 1 || c.dialect().Concurrent() {
+		return nil
+	}
+	e := router.Route(c.snap, want, c.req.MostTokens(), !c.req.Stream())
+	if e != nil && e.Plan != "" {
+		c.s.log.Info().Str("plan", e.Plan).Msg("the engines without a role have another plan")
+	}
+	return e
 }
 
 // price tells the router how long the prefill leg took and for how many tokens.
@@ -113,6 +135,7 @@ func (d *decodeLeg) firstToken() {
 
 // streamEnded tells the router how a complete stream went on after its first event.
 func (d *decodeLeg) streamEnded() {
+	d.Lease.Ended(d.relay.content / d.relay.choices)
 	d.c.s.router.StreamEnded(d.Lease.Backend, d.streams, d.relay.events/d.relay.choices)
 	d.Lease.Backend.Answered(d.relay.content/d.relay.choices, time.Since(d.c.times.handed)-d.relay.waited)
 }
@@ -133,6 +156,9 @@ func (d *decodeLeg) reserve(like *router.Backend) *fault.Error {
 		return nil
 	}
 	want := d.want(like)
+	errand := route(c, want)
+	want.To = errand.To(router.Decode)
+	defer func() { d.Lease.Follow(errand) }() // or end it, if it is on another D
 	if d.Take(c.snap, want) != nil {
 		want.Skip = d.refused
 		if err := d.Acquire(c.snap, want, inQueue{c}); err != nil {
@@ -162,7 +188,7 @@ func (d *decodeLeg) want(like *router.Backend) router.Want {
 // want returns what a prefill leg asks of its pool: a P that D can take blocks from.
 func (p *prefillLeg) want(tried []*router.Backend) router.Want {
 	want := p.c.want(router.Prefill, tried)
-	want.Like = p.c.d.Lease.Backend
+	want.Like, want.To = p.c.d.Lease.Backend, p.c.d.Lease.Errand().To(router.Prefill)
 	return want
 }
 

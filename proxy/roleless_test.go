@@ -65,7 +65,7 @@ func TestEnginesWithoutARole(t *testing.T) {
 			p, d := 0, 0
 			for i := range prefills {
 				p, d = p+prefills[i], d+decodes[i]
-				if decodes[i] == 0 {
+				if decodes[i] == 0 && mode != router.PDAuto { // which stays where the beginning of the prompts is
 					t.Errorf("decodes %v", decodes)
 				}
 			}

@@ -75,12 +75,7 @@ func (r row) run(t *testing.T, c column, gpu card, n int, seed uint64) outcome {
 		fleet[i] = newEngine(l)
 		fleet[i].free = 320_000 // of 44 GiB
 	}
-	if c.mode == withoutRoles {
-		l.pricer = &pricer{}
-		l.ways = newPlanned(l, fleet)
-	} else {
-		l.ways = fixedRoles(t, l, c, fleet)
-	}
+	l.ways = routerOver(t, l, c, fleet)
 	r.feed(l, float64(n)/2, rand.New(rand.NewPCG(seed, 1)))
 	if r.slow || r.dies {
 		l.after(float64(r.n)/r.rate/3, func() {
@@ -95,17 +90,20 @@ func (r row) run(t *testing.T, c column, gpu card, n int, seed uint64) outcome {
 	return l.outcome()
 }
 
-// fixedRoles makes a router over the engines. Those that prefill come first.
-func fixedRoles(t *testing.T, l *load, c column, fleet []*engine) *routed {
+// routerOver makes a router over the engines. Those that prefill come first.
+func routerOver(t *testing.T, l *load, c column, fleet []*engine) *routed {
 	cfg, at := DefaultConfig(), map[string]*engine{}
 	cfg.PD.Mode = c.mode
 	cfg.Health.SlowStart = 0
 	for i, e := range fleet {
 		url := fmt.Sprintf("http://e%d:1", i)
 		at[url] = e
-		if i < c.prefill {
+		switch {
+		case c.mode == withoutRoles:
+			cfg.PD.Mode, cfg.Engines = PDAuto, append(cfg.Engines, MustEntries(url)...)
+		case i < c.prefill:
 			cfg.Prefill = append(cfg.Prefill, MustEntries(url)...)
-		} else {
+		default:
 			cfg.Decode = append(cfg.Decode, MustEntries(url)...)
 		}
 	}

@@ -16,6 +16,7 @@ type learned struct {
 	mediaTokens price.MediaTokens
 	chooser     chooser
 	traffic     traffic
+	fleets      fleets
 }
 
 // Prefilled learns from a prefill leg. own is its uncached tokens, and ahead is the tokens that its

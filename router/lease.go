@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xpyd/router/price"
+	"xpyd/router/way"
 )
 
 // Outcome is how a leg ended, as far as this matters for the health of its backend.
@@ -49,7 +50,8 @@ type Lease struct {
 	degraded bool
 	due      atomic.Int64 // for prefill: when the prompt should be computed, by the router's clock; 0: not known
 	held     atomic.Bool
-	watch    Watch // of Backend, see OnDown
+	watch    Watch   // of Backend, see OnDown
+	errand   *Errand // for decode, see Follow
 }
 
 // Held reports whether the lease still counts on its backend.
@@ -73,6 +75,7 @@ func (l *Lease) Release(o Outcome) {
 	b.record(o)
 	l.endLocal()
 	l.endPull(false)
+	l.endErrand(0)
 	b.dequeue(l.tokens, o)
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
@@ -84,11 +87,6 @@ func (l *Lease) Release(o Outcome) {
 // Cached is how many tokens of the prompt the router expected in the backend's prefix cache when it
 // gave the lease. It stays valid after Release.
 func (l *Lease) Cached() int { return l.cached }
-
-// Told notes what the backend has said of the prompt: its tokens, and those of them that it had in its cache, or −1.
-func (l *Lease) Told(prefix []uint64, tokens, cached int) {
-	l.Backend.cache.Tell(prefix, l.cached, tokens, cached)
-}
 
 // hold makes l the lease of a slot that was reserved on b. cached is the tokens of the prompt in
 // b's cache. Only the other tokens are work for a prefill. A decode backend holds them all.
@@ -145,7 +143,8 @@ func (l *Lease) Ahead() int { return int(l.ahead) }
 // its tokens count for the time that they should take.
 func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	l.endLocal()
-	l.endPull(false)           // what Expect began
+	l.endPull(false) // what Expect began
+	l.goes(func(f *way.Fleet, now float64, t *way.Trip) { f.Whole(now, t, tokens) })
 	if tokens > 0 && streams { // Computed could not tell that 0 tokens were counted
 		l.computes = int64(tokens)
 	}
@@ -156,6 +155,7 @@ func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 // what Compute or Pull began.
 func (l *Lease) Computed() {
 	l.endPull(true)
+	l.goes((*way.Fleet).First)
 	if l.endLocal() {
 		l.Backend.nextLocal()
 	}

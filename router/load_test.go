@@ -50,7 +50,6 @@ type arrival struct {
 	p, d    Lease // of a contender that is routed
 	ahead   int   // tokens before it where it is computed
 	streams Streaming
-	mine    any // of other contenders
 }
 
 type event struct {

@@ -30,6 +30,8 @@ type Want struct {
 	// any connector will do. Gone are prefill backends that the request does not get again. The router
 	// prefers a decode backend that can make a pair with others.
 	Like *Backend
+	// To is the backend that the leg gets if that may be taken at the moment, whatever the policy says; see Errand.
+	To   *Backend
 	Gone []*Backend
 	// Unbound says, for decode, that the request has no prefill at all, so the backend must serve it
 	// alone.
@@ -262,6 +264,9 @@ func (s *Snapshot) Pick(w Want) *Backend {
 		defer s.router.lookups.Put(q.found)
 	}
 	q.ready()
+	if b := wanted(p, &q, &w); b != nil {
+		return b
+	}
 	b, err := s.choose(p, q, &w)
 	if err == nil {
 		return b
@@ -317,7 +322,10 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 	for {
 		q := s.query(w, p)
 		q.found = found
-		b, err := s.choose(p, q, w)
+		b, err := wanted(p, &q, w), error(nil)
+		if b == nil {
+			b, err = s.choose(p, q, w)
+		}
 		if err != nil {
 			if now := s.newer(); now != nil {
 				return now.reserve(w, l)

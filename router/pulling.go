@@ -3,6 +3,8 @@ package router
 import (
 	"sync"
 	"time"
+
+	"xpyd/router/way"
 )
 
 // pulling is what the streams show that wait for blocks on a decode backend and have had no event. They share
@@ -105,6 +107,7 @@ func (l *Lease) Expect(d Decision, prompt Prompt) {
 // show when the blocks arrived.
 func (l *Lease) Pull(tokens int, streams bool) {
 	l.endPull(false)
+	l.goes((*way.Fleet).Prefilled)
 	l.beside = 0
 	if streams {
 		l.pulls, l.pull = true, l.Backend.pulling.begin(int64(tokens), l.Backend.router.now())

@@ -2,7 +2,7 @@ package router
 
 import "testing"
 
-// routed is the router: a fixed part of the engines prefills, or none, and the others decode.
+// routed is the router: a fixed part of the engines prefills, or none, and the others decode; or none has a role.
 type routed struct {
 	l    *load
 	t    *testing.T
@@ -20,9 +20,9 @@ func (r *routed) want(role Role, a *arrival) Want {
 	return w
 }
 
-func (r *routed) acquire(role Role, a *arrival, lease *Lease) {
+func (r *routed) acquire(role Role, a *arrival, to *Backend, lease *Lease) {
 	w := r.want(role, a)
-	w.Alone = true
+	w.Alone, w.To = true, to
 	if err := r.l.s.AcquireFor(w, lease); err != nil {
 		r.t.Fatal(err)
 	}
@@ -30,7 +30,9 @@ func (r *routed) acquire(role Role, a *arrival, lease *Lease) {
 
 func (r *routed) choose(a *arrival) {
 	a.p, a.d = Lease{}, Lease{}
-	r.acquire(Decode, a, &a.d)
+	errand := Route(r.l.s, r.want(Decode, a), -1, false)
+	r.acquire(Decode, a, errand.To(Decode), &a.d)
+	a.d.Follow(errand)
 	prompt := Prompt{Tokens: a.tokens, CachedDecode: a.d.Cached()}
 	var p *Backend
 	if len(r.l.s.Backends(Prefill)) > 0 {
@@ -39,14 +41,19 @@ func (r *routed) choose(a *arrival) {
 			prompt.CachedPrefill = r.l.s.Cached(want, p)
 		}
 	}
-	way := r.l.decide(r.pd, p, a.d.Backend, prompt)
+	way := Decision{}
+	if e := a.d.Errand(); e != nil {
+		p, way = e.Prefill, e.Decision()
+	} else {
+		way = r.l.decide(r.pd, p, a.d.Backend, prompt)
+	}
 	a.d.Expect(way, prompt)
 	if a.to = r.at[a.d.Backend]; !way.Split || p == nil {
 		a.on = a.to
 		a.ahead = a.d.Compute(a.tokens-a.d.Cached(), true)
 		return
 	}
-	r.acquire(Prefill, a, &a.p)
+	r.acquire(Prefill, a, a.d.Errand().To(Prefill), &a.p)
 	a.on = r.at[a.p.Backend]
 }
 
@@ -67,6 +74,7 @@ func (r *routed) first(a *arrival) {
 }
 
 func (r *routed) done(a *arrival) {
+	a.d.Ended(a.answer)
 	r.l.r.StreamEnded(a.d.Backend, a.streams, a.answer-1)
 	a.d.Release(OK)
 }
@@ -77,6 +85,10 @@ func (r *routed) lost(a *arrival) {
 			b.setState(Down)
 		}
 	}
-	a.p.Release(Refused)
-	a.d.Release(Refused)
+	for _, l := range []*Lease{&a.p, &a.d} {
+		if l.Held() && r.at[l.Backend].dead {
+			l.Release(Refused)
+		}
+		l.Release(NoVerdict)
+	}
 }

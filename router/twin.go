@@ -3,6 +3,8 @@ package router
 import (
 	"slices"
 	"sync/atomic"
+
+	"xpyd/router/way"
 )
 
 // An engine without a role is a backend in the prefill pool and one in the decode pool, which are twins. What
@@ -12,7 +14,10 @@ import (
 // Its load is that of both.
 
 // kin is what a backend knows of its twin. Written under router.mu, when a snapshot comes into force.
-type kin struct{ twin atomic.Pointer[Backend] }
+type kin struct {
+	twin atomic.Pointer[Backend]
+	lane way.Engine // of decode, if it has a twin; see laneOf
+}
 
 // Twin is the same engine in the other role, or nil for a backend whose engine has one role.
 func (k *kin) Twin() *Backend { return k.twin.Load() }

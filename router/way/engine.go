@@ -11,7 +11,7 @@ type Way struct{ Prefill, Decode *Engine }
 // Whole reports whether one engine does it all.
 func (w Way) Whole() bool { return w.Prefill == w.Decode }
 
-// Engine is what one engine has to do, as far as this process knows. Fleet.mu guards it. The zero value is idle.
+// Engine is what one engine has to do, as far as this process knows. The mutex of its fleets guards it. The zero value is idle.
 type Engine struct {
 	prompts []*Trip // that it is to compute, in their order
 	pending float64 // tokens of them
@@ -24,6 +24,7 @@ type Engine struct {
 	running float64 // those of the former
 
 	slower   float64 // than the model, less 1
+	told     bool    // it has shown how slow it is, since the last look at the plan
 	prefills bool    // and makes no answers, by the plan
 	computed float64 // tokens of prompts so far
 	load     float64 // integral of streamTokens·answers + running over time, up to at
@@ -33,6 +34,7 @@ type Engine struct {
 const (
 	speedKeep  = 0.1  // of the difference to what was expected goes into the speed of an engine
 	speedFades = 0.01 // of it fades: where one engine alone answers, the model and its speed tell the same
+	forgets    = 0.98 // what stays at each look of the speed of an engine that tells nothing
 	mostStep   = 4    // one sample tells of at most that factor
 	mostSlow   = 32
 )
@@ -86,5 +88,6 @@ func (e *Engine) remove(now float64, t *Trip) {
 func (e *Engine) compare(y, says, weight float64) {
 	ratio := min(max(y/max(says, 1e-6)/e.slow(), 1.0/mostStep), mostStep)
 	slow := math.Pow(e.slow(), 1-weight*speedFades) * math.Pow(ratio, weight*speedKeep)
+	e.told = true
 	e.slower = min(max(slow, 1.0/mostSlow), mostSlow) - 1
 }

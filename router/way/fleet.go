@@ -15,6 +15,8 @@ type Candidate struct {
 	Engine            *Engine
 	Cached            int
 	Prefills, Decodes bool // what it may do
+	// NoPrompt and NoAnswer say that it takes no further one at the moment. It counts for the plan all the same.
+	NoPrompt, NoAnswer bool
 }
 
 // Request is what is known of a request before it has a way.
@@ -24,19 +26,24 @@ type Request struct {
 	Quiet  bool // the answer comes whole, and does not show when it began
 }
 
-// Fleet is the engines of one model. The zero value knows nothing yet. Its methods may be called at the same time.
+// Fleet is the engines of one model. Its methods may be called at the same time.
 type Fleet struct {
-	mu      sync.Mutex
+	mu      *sync.Mutex
 	model   fitted
 	traffic traffic
 	plan    Plan
 	changed float64 // when the plan became another one
 	next    float64 // when it is looked at again
+	turn    int     // the engine that is looked at first
 }
+
+// New returns a fleet that knows nothing yet. An engine may be in several fleets, if these have one mutex.
+func New(mu *sync.Mutex) *Fleet { return &Fleet{mu: mu} }
 
 const (
 	every    = 1.0  // between two looks at the plan
 	better   = 0.03 // a plan must be better by that part to become the next one
+	alike    = 0.02 // ways whose costs differ by less are alike
 	fewest   = 3    // requests, before which there is no plan
 	soonest  = 0.2  // from the first request on; what comes at once shows no rate
 	mostBusy = 0.95 // an engine of which prompts take more is taken for as busy
@@ -59,7 +66,7 @@ func (f *Fleet) Choose(now float64, r Request, all []Candidate) *Trip {
 	}
 	f.traffic.came(now, t.prompt, fresh, most)
 	if now >= f.next {
-		f.look(now, &m, all)
+		t.Planned = f.look(now, &m, all)
 		m = f.model.model()
 	}
 	if !f.cheapest(now, t, &m, all) {
@@ -74,12 +81,12 @@ func (f *Fleet) token(m *Model) float64 {
 	return (m.Step + f.plan.Answers*m.Stream) / (1 - min(f.plan.Share, mostBusy))
 }
 
-// look makes a plan of what came lately.
-func (f *Fleet) look(now float64, m *Model, all []Candidate) {
+// look makes a plan of what came lately, and reports whether it is another one.
+func (f *Fleet) look(now float64, m *Model, all []Candidate) (changes bool) {
 	f.next = now + min(every, (now-f.traffic.began)/4) // soon after the first request, much is new
 	classes, n := f.traffic.classes(now, f.token(m))
 	if n < fewest || now-f.traffic.began < soonest {
-		return
+		return false
 	}
 	f.level(all)
 	*m = f.model.model()
@@ -103,23 +110,34 @@ func (f *Fleet) look(now float64, m *Model, all []Candidate) {
 		best = same
 	}
 	best.Other, best.OtherMean = other.Prefill, other.Mean
-	if best.Prefill != f.plan.Prefill || best.Engines != f.plan.Engines {
+	if changes = best.Prefill != f.plan.Prefill || best.Engines != f.plan.Engines; changes {
 		f.changed = now
 	}
 	f.plan = best
 	f.assign(all)
+	return changes
 }
 
-// level makes the middle engine the measure of the others.
+// level makes the middle one of the engines that have told something since the last time the measure of them: what they
+// have in common is the model's. What is known of the others fades, so that they are tried again.
 func (f *Fleet) level(all []Candidate) {
-	slow := make([]float64, len(all))
-	for i, c := range all {
-		slow[i] = c.Engine.slow()
+	slow := make([]float64, 0, len(all))
+	for _, c := range all {
+		if c.Engine.told {
+			slow = append(slow, c.Engine.slow())
+		}
+	}
+	if len(slow) < min(2, len(all)) { // one alone does not tell what it has in common with others
+		return
 	}
 	slices.Sort(slow)
 	by := slow[(len(slow)-1)/2]
 	for _, c := range all {
-		c.Engine.slower = c.Engine.slow()/by - 1
+		if e := c.Engine; e.told {
+			e.slower, e.told = e.slow()/by-1, false
+		} else {
+			e.slower *= forgets
+		}
 	}
 	f.model.prompt.scale(by)
 	f.model.step.scale(by)
@@ -186,7 +204,7 @@ func (f *Fleet) cheapest(now float64, t *Trip, m *Model, all []Candidate) bool {
 	t.Cost = math.Inf(1)
 	prompts, answers := noPair(), noPair()
 	take := func(i, j int, cost float64) {
-		if i >= 0 && j >= 0 && cost < t.Cost {
+		if i >= 0 && j >= 0 && cost < (1-alike)*t.Cost {
 			t.Way, t.Cost = Way{all[i].Engine, all[j].Engine}, cost
 			t.fresh, t.lacks = t.beside(all[i]), 0
 			if i != j {
@@ -194,17 +212,19 @@ func (f *Fleet) cheapest(now float64, t *Trip, m *Model, all []Candidate) bool {
 			}
 		}
 	}
-	for i, c := range all {
-		prompt, answer := 0.0, 0.0
-		if c.Prefills {
+	f.turn++
+	for k := range all {
+		i := (k + f.turn) % len(all) // so engines that cost about the same take turns
+		c, prompt, answer := all[i], 0.0, 0.0
+		if c.Prefills && !c.NoPrompt {
 			prompt = f.promptCost(now, c.Engine, t.beside(c), m)
 			prompts.offer(i, prompt)
 		}
-		if c.Decodes {
+		if c.Decodes && !c.NoAnswer {
 			answer = f.answerCost(t, c.Engine, m)
 			answers.offer(i, answer+m.Handoff+m.HandoffToken*(t.beside(c)+c.Engine.moving)+m.Prompt*c.Engine.slow()*c.Engine.todo(now, m))
 		}
-		if c.Prefills && c.Decodes {
+		if c.Prefills && c.Decodes && !c.NoPrompt && !c.NoAnswer {
 			take(i, i, prompt+answer)
 		}
 	}

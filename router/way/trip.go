@@ -5,6 +5,8 @@ package way
 type Trip struct {
 	Way  Way
 	Cost float64 // expected seconds until its last token, and those that it adds to others
+	// Planned says that the plan became another one with this request.
+	Planned bool
 
 	prompt, says, fresh, lacks float64 // tokens: of the prompt, of the answer, to compute, and to move
 	quiet                      bool

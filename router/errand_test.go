@@ -1,0 +1,136 @@
+package router
+
+import (
+	"testing"
+	"time"
+)
+
+// anyRole is a router over engines without a role, with a clock that is moved by hand.
+func anyRole(t *testing.T, n int, change func(*Config)) *pricer {
+	t.Helper()
+	x := &pricer{now: time.Unix(1000, 0)}
+	cfg := DefaultConfig()
+	cfg.PD.Mode = PDAuto
+	for _, url := range []string{"http://a:1", "http://b:1", "http://c:1"}[:n] {
+		cfg.Engines = append(cfg.Engines, MustEntries(url)...)
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := New(cfg, 1, func() time.Time { return x.now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.r, x.s = r, r.Snapshot()
+	return x
+}
+
+// Where something else than the cost chooses an engine, Decide chooses the way.
+func TestRouteLeavesOthersToDecide(t *testing.T) {
+	free := Want{Role: Decode, Tokens: 1000}
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		want   func(*Want, *Snapshot)
+		routed bool
+	}{
+		"nothing else":       {nil, func(*Want, *Snapshot) {}, true},
+		"always":             {func(c *Config) { c.PD.Mode = PDAlways }, func(*Want, *Snapshot) {}, false},
+		"never":              {func(c *Config) { c.PD.Mode = PDNever }, func(*Want, *Snapshot) {}, false},
+		"a threshold":        {func(c *Config) { c.PD.ThresholdTokens = 9 }, func(*Want, *Snapshot) {}, false},
+		"fixed roles":        {func(c *Config) { c.Prefill, c.Decode, c.Engines = c.Engines[:1], c.Engines[1:], nil }, func(*Want, *Snapshot) {}, false},
+		"fixed roles beside": {func(c *Config) { c.Prefill, c.Engines = c.Engines[:1], c.Engines[1:] }, func(*Want, *Snapshot) {}, true},
+		"a session":          {nil, func(w *Want, _ *Snapshot) { w.Key = 1 }, false},
+		"a second try":       {nil, func(w *Want, s *Snapshot) { w.Skip = s.Backends(Decode)[:1] }, false},
+		"a prefill":          {nil, func(w *Want, s *Snapshot) { w.Peer = s.Backends(Prefill)[0] }, false},
+		"no prefill at all":  {nil, func(w *Want, _ *Snapshot) { w.Unbound = true }, false},
+		"an engine that decodes no request alone": {nil, func(_ *Want, s *Snapshot) { s.Backends(Decode)[0].Bound.Store(true) }, false},
+		"all down": {nil, func(_ *Want, s *Snapshot) {
+			for _, b := range s.Backends(Decode) {
+				eachRole(b, func(b *Backend) { b.setState(Down) })
+			}
+		}, false},
+	} {
+		x, w := anyRole(t, 3, tc.change), free
+		tc.want(&w, x.s)
+		if e := Route(x.s, w, -1, false); (e != nil) != tc.routed {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+// An engine that is down is no part of any way, and a lone one serves whole.
+func TestRouteAvoidsWhatIsDown(t *testing.T) {
+	x := anyRole(t, 3, nil)
+	for _, b := range x.s.Backends(Decode)[1:] {
+		eachRole(b, func(b *Backend) { b.setState(Down) })
+	}
+	for range 20 {
+		var l Lease
+		w := Want{Role: Decode, Tokens: 5000}
+		e := Route(x.s, w, -1, false)
+		if e == nil || e.Prefill != nil || e.Decode != x.s.Backends(Decode)[0] {
+			t.Fatalf("%+v", e)
+		}
+		w.To = e.To(Decode)
+		if err := x.s.AcquireFor(w, &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Follow(e); l.Errand() != e || l.Backend != e.Decode {
+			t.Fatal("the lease does not follow its errand")
+		}
+	}
+}
+
+// A lease gets the backend that is named, unless it may not be taken, and it ends its errand however it ends.
+func TestLeaseFollowsItsErrand(t *testing.T) {
+	x := anyRole(t, 2, nil)
+	for i, end := range []func(*Lease){
+		func(*Lease) {},
+		func(l *Lease) { l.Compute(5000, true) },
+		func(l *Lease) { l.Pull(5000, true) },
+		func(l *Lease) { l.Pull(5000, true); l.Computed(); l.Ended(100) },
+		func(l *Lease) { l.Compute(5000, true); l.Computed() },
+	} {
+		w, l := Want{Role: Decode, Tokens: 5000}, Lease{}
+		e := Route(x.s, w, -1, false)
+		w.To = e.To(Decode)
+		if i == 0 { // somebody was quicker
+			w.To = nil
+			w.Skip = []*Backend{e.Decode}
+		}
+		if err := x.s.AcquireFor(w, &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Follow(e); (l.Errand() == nil) != (i == 0) {
+			t.Errorf("%d: %+v", i, l.Errand())
+		}
+		end(&l)
+		l.Release(OK)
+		if l.Errand() != nil {
+			t.Errorf("%d: the errand goes on", i)
+		}
+	}
+	if e := Route(x.s, Want{Role: Decode, Tokens: 5000}, -1, false); e.trip.Cost > 3 {
+		t.Errorf("idle engines take %g s", e.trip.Cost)
+	}
+}
+
+// The plans are told, with their reason, once some requests have come.
+func TestPlansAreTold(t *testing.T) {
+	x := anyRole(t, 2, nil)
+	if all := Plans(x.r); len(all) != 0 {
+		t.Errorf("%+v before any request", all)
+	}
+	said := ""
+	for range 40 {
+		e := Route(x.s, Want{Role: Decode, Tokens: 5000}, 250, false)
+		if e.Plan != "" {
+			said = e.Plan
+		}
+		x.now = x.now.Add(125 * time.Millisecond)
+	}
+	all := Plans(x.r)
+	if len(all) != 1 || all[0].Engines != 2 || all[0].Model != "" || all[0].Seconds <= 0 || all[0].Why == "" || said == "" {
+		t.Errorf("%+v, and %q for the log", all, said)
+	}
+}
