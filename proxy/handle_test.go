@@ -187,7 +187,10 @@ func TestLateAnswerOfPrefillIsReleased(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	p := newStub(t, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
-		arrived <- struct{}{}
+		select {
+		case arrived <- struct{}{}:
+		default: // a canary, where the test fails
+		}
 		<-req.Context().Done() // xpyd has shut its sending side, but the answer is still on its way
 		_, _ = io.WriteString(w, `{"choices":[],"kv_transfer_params":`+stubHandle+`}`)
 	})
