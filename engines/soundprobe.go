@@ -187,6 +187,7 @@ func canary(ctx context.Context, s *Set, b *router.Backend) progress.Answer {
 
 // watchProgress looks for engines that give nothing although they owe answers.
 func watchProgress(s *Set) *progress.Watcher {
+	var speeds progress.Speeds
 	return progress.New(progress.Config{
 		Engines: s.Backends,
 		Limits: func() progress.Limits {
@@ -213,8 +214,8 @@ func watchProgress(s *Set) *progress.Watcher {
 				}
 			}
 		},
-		Told:  func(b *router.Backend, step progress.Step, f progress.Finding) { tellProgress(s, b, step, f) },
-		Guard: s.cfg.Guard,
+		Told:   func(b *router.Backend, step progress.Step, f progress.Finding) { tellProgress(s, b, step, f) },
+		Slowly: func(now time.Time) { s.cfg.Guard(func() { lookAtSpeeds(s, &speeds, now) }) }, Guard: s.cfg.Guard,
 	})
 }
 
@@ -254,3 +255,29 @@ func tellProgress(s *Set, b *router.Backend, step progress.Step, f progress.Find
 	s.Journal.Tell(line.Str("reason", "wedged").Dur("silent_ms", silence).Dur("limit_ms", f.Limit).Str("state", b.State().String()), event)
 	s.LookForOutage()
 }
+
+// lookAtSpeeds finds out which engines have become slow, and tells it.
+func lookAtSpeeds(s *Set, speeds *progress.Speeds, now time.Time) {
+	snap := s.cfg.Router.Snapshot()
+	all := append(router.Speeds(snap, router.Prefill), router.Speeds(snap, router.Decode)...)
+	speeds.Look(now, all, snap.Health().SlowAfter, func(b *router.Backend, slow *router.Slow) {
+		event := journal.About(b, journal.Slow, "engine is no longer slow")
+		if slow == nil {
+			s.Journal.Tell(s.cfg.Log.Info(), event)
+			return
+		}
+		event.Text = "engine is slow: it gets as much work as its speed allows"
+		event.Reason = fmt.Sprintf("its %s has %.2f of its peers' speed: %.3g ms a token, and theirs %.3g ms", slow.Work, slow.Ratio, ms(slow.Own), ms(slow.Peers))
+		s.Journal.Tell(s.cfg.Log.Warn(), event)
+	})
+	if !snap.Health().SlowEject {
+		return
+	}
+	for _, speed := range all {
+		if speed.Ratio > 0 && speed.Backend.Trouble.Slow() != nil {
+			s.cfg.Router.Eject(speed.Backend, router.EjectSlow)
+		}
+	}
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }

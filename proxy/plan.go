@@ -115,6 +115,7 @@ func (p *prefillLeg) price() {
 		c.s.router.ObservePrompt(size, media, p.prompt)
 	}
 	c.s.router.Prefilled(p.Lease.Ahead(), own, c.times.prefill)
+	router.Paced(p.Lease.Backend, router.WorkPrefill, p.Lease.Ahead()+own, c.times.prefill)
 }
 
 // firstToken tells the router the time until D's first event. An answer that comes whole does not show it.
@@ -129,6 +130,7 @@ func (d *decodeLeg) firstToken() {
 		c.s.router.Computed(d.Lease.Backend, d.ahead, d.own, -1)
 	case d.streamed && !c.dialect().Concurrent(): // otherwise the time has P's prefill in it
 		c.s.router.Pulled(d.Lease.Beside(), d.own, took)
+		router.Paced(d.Lease.Backend, router.WorkTransfer, d.Lease.Beside()+d.own, took)
 	}
 	d.streams = d.Lease.Backend.Streams() // its own prompt is over, and does not pause it
 }
@@ -138,6 +140,7 @@ func (d *decodeLeg) streamEnded() {
 	d.Lease.Ended(d.relay.content / d.relay.choices)
 	d.c.s.router.StreamEnded(d.Lease.Backend, d.streams, d.relay.events/d.relay.choices)
 	d.Lease.Backend.Answered(d.relay.content/d.relay.choices, time.Since(d.c.times.handed)-d.relay.waited)
+	router.Paced(d.Lease.Backend, router.WorkStep, d.relay.events/d.relay.choices-1, time.Since(d.c.times.first)-d.relay.waited)
 }
 
 // dialect is how the engines of this round hand blocks over. Both have one connector.

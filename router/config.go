@@ -139,6 +139,10 @@ type Health struct {
 	ProgressFloor   time.Duration `mapstructure:"progress_floor"`
 	ProgressCeiling time.Duration `mapstructure:"progress_ceiling"`
 	WedgedDownAfter time.Duration `mapstructure:"wedged_down_after"`
+	// SlowAfter is how long an engine works at a third of its peers' speed or less before it is slow; 0 is off. SlowEject
+	// ejects slow engines.
+	SlowAfter time.Duration `mapstructure:"slow_after"`
+	SlowEject bool          `mapstructure:"slow_eject"`
 	// SlowStart is the time in which a backend that joins or comes back rises to its full share;
 	// 0 is off.
 	SlowStart time.Duration `mapstructure:"slow_start"`
@@ -155,6 +159,7 @@ func DefaultConfig() Config {
 			Interval: 5 * time.Second, SuspectInterval: time.Second, Timeout: 2 * time.Second,
 			Fall: 3, Rise: 2, SlowStart: 30 * time.Second,
 			ProgressFloor: 4500 * time.Millisecond, ProgressCeiling: 2 * time.Minute, WedgedDownAfter: 15 * time.Second,
+			SlowAfter: time.Minute,
 		},
 		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20},
 	}

@@ -14,6 +14,7 @@ const (
 	EjectAuth     EjectReason = "auth"     // it refused xpyd's key, which only an operator can change
 	EjectKVLoad   EjectReason = "kv_load"  // transfers with several partners failed
 	EjectStall    EjectReason = "stall"    // all of its streams have stopped
+	EjectSlow     EjectReason = "slow"     // it is slow, and health.slow_eject is set
 )
 
 // Words is the reason for people.
@@ -25,6 +26,8 @@ func (r EjectReason) Words() string {
 		return "transfers of blocks with several partners failed"
 	case EjectStall:
 		return "all of its streams stand still"
+	case EjectSlow:
+		return "it is slow"
 	}
 	return "legs failed in a row"
 }

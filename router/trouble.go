@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"xpyd/router/price"
 )
 
 // Trouble is what is known of an engine that its active checks do not show: that it gives nothing, or is slow.
@@ -14,6 +16,7 @@ type Trouble struct {
 	// configured is the backend's part of the heaviest weight, as bits of a float64, before its speed counts. Written under
 	// router.mu.
 	configured atomic.Uint64
+	paces      [3]price.Pace // by work, see Paced
 }
 
 // Wedged says of an engine that it gives nothing although it owes answers, and does not answer a request of xpyd's own either.

@@ -123,6 +123,8 @@ var keyHelp = map[string]string{
 	"health.progress_floor":    "least time for which an engine that owes answers may give none, until it is wedged. The limit is three times what is usual for it. From half of the limit on, xpyd asks it for one token on a connection of its own, and it is wedged only if that does not come either. 0 switches it off",
 	"health.progress_ceiling":  "most of that time, and what counts until xpyd knows what is usual",
 	"health.wedged_down_after": "how long a wedged engine, which requests pass over, stays like that until it is down and its streams end",
+	"health.slow_after":        "how long an engine works at a third of its peers' speed or less, until it is slow and gets as much work as its speed allows. 0 switches it off",
+	"health.slow_eject":        "eject slow engines instead",
 	"health.slow_start":        "time in which the share of a backend that joins or comes back rises to its full value. 0 switches it off",
 
 	"routing.poll":          "time between two readings of an engine's /metrics. Policies that go by load, and the prices of pd.mode auto, then include requests that others send to the engine. If 0, xpyd does not read, and counts only what this process sends. xpyd makes at most 256 readings a second, so with more engines it reads each one less often",

@@ -20,7 +20,7 @@ import (
 var mayBeZero = [...]string{
 	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
 	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin", "kv.reuse_tokens_from",
-	"health.slow_start", "health.progress_floor", "log.flush", "routing.poll", "routing.prefix_memory",
+	"health.slow_start", "health.progress_floor", "health.slow_after", "log.flush", "routing.poll", "routing.prefix_memory",
 }
 
 // aboveZero has the counts that 0 would make meaningless. For all other counts 0 switches a cap or a

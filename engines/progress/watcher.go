@@ -26,12 +26,15 @@ type Config struct {
 	Canary  func(context.Context, *router.Backend) Answer
 	Settle  func(*router.Backend) // a canary has come back, see upstream.Client.Settle
 	// Told is called for Name, Drop and Clear.
-	Told  func(*router.Backend, Step, Finding)
-	Guard func(func()) (ok bool) // runs a function and survives its panic
+	Told func(*router.Backend, Step, Finding)
+	// Slowly is called every few seconds, for what has more time.
+	Slowly func(now time.Time)
+	Guard  func(func()) (ok bool) // runs a function and survives its panic
 }
 
 const (
 	lookEvery = 250 * time.Millisecond
+	slowly    = 3 * time.Second
 	// overslept is the time between two looks after which silences begin anew, because this process stood still itself.
 	overslept = time.Second
 	passOver  = time.Second // for how long a wedged engine is passed over, after each look
@@ -65,7 +68,8 @@ func (w *Watcher) Close() {
 func (w *Watcher) run() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for last := time.Now(); ; {
+	last := time.Now()
+	for slow := last; ; {
 		select {
 		case <-w.ctx.Done():
 			return
@@ -73,6 +77,10 @@ func (w *Watcher) run() {
 		}
 		now := time.Now()
 		w.cfg.Guard(func() { w.look(now, now.Sub(last) > overslept) })
+		if now.Sub(slow) >= slowly {
+			slow = now
+			w.cfg.Slowly(now)
+		}
 		last = time.Now()
 	}
 }

@@ -273,5 +273,15 @@ func retries() []mutant {
 		old:  "d.Lease.OnWedged(d.onDown)",
 		new:  "",
 		test: "TestStreamsOfAWedgedEngineEnd",
+	}, {
+		name: "a slow engine gets as much as the others", in: "Slowed",
+		old:  "b.setWeight(b.Trouble.weight())",
+		new:  "",
+		test: "TestSlowEngineGetsItsShare",
+	}, {
+		name: "an engine with other GPUs is slow for ever", in: "(*speedRow).look",
+		old:  "if !speed.Alike {",
+		new:  "if false {",
+		test: "TestSlowEngines",
 	}}
 }
