@@ -23,7 +23,7 @@ func newSimCmd() *cobra.Command {
 	o := sim.Options{}
 	var fast, caching, uncached bool
 	ranks := 1
-	var fault string
+	var fault, events, replay string
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run one simulated vLLM engine, for tests and trials without a GPU",
@@ -51,7 +51,7 @@ In addition to vLLM's routes it serves these, without a key:
 			if ranks != 1 {
 				return runRanks(cmd.Context(), o, ranks, fault, cmd.OutOrStdout())
 			}
-			return runSim(cmd.Context(), o, fault, cmd.OutOrStdout())
+			return runSim(cmd.Context(), o, fault, events, replay, cmd.OutOrStdout())
 		},
 	}
 	addSimFlags(cmd.Flags(), &o)
@@ -59,6 +59,8 @@ In addition to vLLM's routes it serves these, without a key:
 	cmd.Flags().BoolVar(&fast, "fast", false, "prefill, transfer and tokens take no time, unless their flags are given")
 	cmd.Flags().BoolVar(&caching, "prefix-caching", true, "reuse the first blocks of a prompt from the cache if they have been computed before")
 	cmd.Flags().BoolVar(&uncached, "no-prefix-caching", false, "the same as --prefix-caching=false")
+	cmd.Flags().StringVar(&events, "kv-events", "", "host:port at which it publishes what it stores in its KV cache and removes, as vLLM does with --kv-events-config")
+	cmd.Flags().StringVar(&replay, "kv-replay", "", "host:port at which it says those events again")
 	cmd.Flags().StringVar(&fault, "fault", "", `misbehave, as in "die@17:rst", "status=503", "slow-accept=1s", "random=0.1,42" (a tenth of the requests, by seed)`)
 	return cmd
 }
@@ -126,7 +128,7 @@ func profiledSim(o sim.Options, f *pflag.FlagSet) sim.Options {
 }
 
 // runSim serves until ctx ends.
-func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (err error) {
+func runSim(ctx context.Context, o sim.Options, fault, events, replay string, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return config.UsageError{Err: err}
 	}
@@ -144,12 +146,23 @@ func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (er
 	if err := e.SetFault(f); err != nil {
 		return err
 	}
+	if events != "" {
+		if err := e.Announce(events, replay); err != nil {
+			return taken(err)
+		}
+	}
 	line := fmt.Sprintf("sim %s ready: %s, model %s", e.Name(), e.URL(), o.Model)
 	if side := e.SideChannelAddr(); side != "" {
 		line += ", side channel " + side
 	}
 	if port := e.BootstrapPort(); port > 0 {
 		line += fmt.Sprintf(", bootstrap port %d", port)
+	}
+	if events, replay := e.KVEvents(); events != "" {
+		line += ", KV events " + events
+		if replay != "" {
+			line += ", their replay " + replay
+		}
 	}
 	if _, err := fmt.Fprintln(out, line); err != nil {
 		return fmt.Errorf("tell that sim %s is ready: %w", e.Name(), err)

@@ -20,6 +20,7 @@ import (
 
 	"xpyd/engines/handoff"
 	"xpyd/engines/journal"
+	"xpyd/engines/kvevents"
 	"xpyd/engines/progress"
 	"xpyd/kvparams"
 	"xpyd/netio"
@@ -64,6 +65,7 @@ type Config struct {
 type Set struct {
 	Soundness *Soundness
 	Poller    *Poller
+	events    *kvevents.Manager
 	Models    *Models
 	Journal   *journal.Journal
 	progress  *progress.Watcher
@@ -137,6 +139,8 @@ func (s *Set) Start() {
 	}
 	s.warm.start()
 	s.progress = watchProgress(s)
+	dial := net.Dialer{Timeout: s.cfg.Dial}
+	s.events = kvevents.Start(kvevents.Config{Router: s.cfg.Router, Dial: dial.DialContext, Guard: s.cfg.Guard, Log: s.cfg.Log})
 	s.Poller = NewPoller(PollerConfig{
 		Router: s.cfg.Router, Client: s.Client, Series: func(b *router.Backend) *kvparams.Series { return waysOf(s.dialect(b)).series }, Fields: s.fields, Count: s.cfg.Polled, Ranks: s.seenRanks,
 		Guard: s.cfg.Guard, Restarted: s.restarted, Worked: s.progress.Shown, Log: s.cfg.Log,
@@ -148,6 +152,7 @@ func (s *Set) Stop() {
 	s.StopChecks()
 	s.progress.Close()
 	s.Poller.Close()
+	s.events.Close()
 	s.warm.close()
 	s.Soundness.Close()
 }

@@ -65,7 +65,7 @@ func (sglang) Finishes() bool { return false }
 // Bootstrap is --disaggregation-bootstrap-port. A leg carries only the address of the server.
 func (sglang) Bootstrap() (port int, path string) { return 8998, "" }
 
-// Ranks is false because SGLang's servers do not pick a rank by vLLM's header.
+// Ranks is false because nobody has read yet how SGLang's legs would name one.
 func (sglang) Ranks() bool { return false }
 
 func (sglang) ReadPeer(address string, _ int, _ []byte) (Peer, error) { return peerAt(address, "") }

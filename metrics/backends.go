@@ -27,6 +27,7 @@ type BackendLoad struct {
 	// EstimatedQueries are the tokens of the prompts sent there. EstimatedHits are those that were
 	// expected in its prefix cache. Both are 0 where nothing is remembered.
 	EstimatedQueries, EstimatedHits int64
+	Cache                           CacheNews
 }
 
 // EngineLoad is what an engine reported of itself. A number below 0 is not known.
@@ -76,6 +77,9 @@ func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, wedgedDesc, speedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, restartsDesc, pullsDesc, pullSecondsDesc, pullBytesDesc, pullLeastDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
+	for _, d := range describeCacheNews() {
+		ch <- d
+	}
 }
 
 func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
@@ -104,6 +108,7 @@ func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 			send(estimatedQueriesDesc, prometheus.CounterValue, float64(b.EstimatedQueries))
 			send(estimatedHitsDesc, prometheus.CounterValue, float64(b.EstimatedHits))
 		}
+		b.Cache.collect(ch, b.Role, b.URL)
 		if b.Engine != nil {
 			send(elsewhereDesc, prometheus.GaugeValue, b.Elsewhere)
 			b.Engine.collect(send)

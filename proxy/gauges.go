@@ -36,6 +36,7 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend, gbps float64) metrics.
 	if c := b.CacheEstimate(); c.Queries > 0 {
 		l.EstimatedQueries, l.EstimatedHits = c.Queries, c.Hits
 	}
+	l.Cache = cacheNews(b)
 	if b.Role == router.Prefill && b.Twin() != nil {
 		return l // the decode backend of the engine has its figures, so that sums count them once
 	}
@@ -50,6 +51,15 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend, gbps float64) metrics.
 		}
 	}
 	return l
+}
+
+func cacheNews(b *router.Backend) metrics.CacheNews {
+	news := router.NewsOf(b)
+	n := news.Counts()
+	return metrics.CacheNews{
+		Told: n.Told.Load(), Over: n.Over.Load(), Under: n.Under.Load(), Listed: news.Live(),
+		Batches: n.Batches.Load(), Missed: n.Missed.Load(), Blocks: n.Blocks.Load(), Learned: n.Learned.Load(),
+	}
 }
 
 // adviceGauges returns what GET /advice shows, for the metrics.

@@ -336,6 +336,9 @@ func (p *prefillLeg) answered(b *router.Backend) *leg.Failure {
 		return p.badAnswer(b, f, err)
 	}
 	p.cached, p.prompt = ans.CachedTokens, ans.PromptTokens
+	if c.snap.Remembers(router.Prefill) {
+		p.Lease.Told(c.req.Blocks(), ans.PromptTokens, ans.CachedTokens)
+	}
 	if !c.dialect().HandleInAnswer() {
 		return nil
 	}

@@ -112,6 +112,9 @@ type Routing struct {
 	// remembers which backend has had which prompts. With 0, it remembers none. A table takes half of
 	// the memory, and the router makes it only if needed.
 	PrefixMemory int64 `mapstructure:"prefix_memory"`
+	// KVEventsMemory is about how many bytes what is known of the blocks of all engines may take that say it by events.
+	// All of them have the same part of it.
+	KVEventsMemory int64 `mapstructure:"kv_events_memory"`
 	// EstimateCaches makes both tables for Snapshot.Cached, whatever the policies are.
 	EstimateCaches bool `mapstructure:"-"`
 }
@@ -161,6 +164,6 @@ func DefaultConfig() Config {
 			ProgressFloor: 4500 * time.Millisecond, ProgressCeiling: 2 * time.Minute, WedgedDownAfter: 15 * time.Second,
 			SlowAfter: time.Minute,
 		},
-		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20},
+		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20, KVEventsMemory: 64 << 20},
 	}
 }

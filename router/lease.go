@@ -88,6 +88,11 @@ func (l *Lease) Release(o Outcome) {
 // gave the lease. It stays valid after Release.
 func (l *Lease) Cached() int { return l.cached }
 
+// Told notes what the backend has said of the prompt: its tokens, and those of them that it had in its cache, or −1.
+func (l *Lease) Told(prefix []uint64, tokens, cached int) {
+	l.Backend.cache.Tell(prefix, l.cached, tokens, cached)
+}
+
 // hold makes l the lease of a slot that was reserved on b. cached is the tokens of the prompt in
 // b's cache. Only the other tokens are work for a prefill. A decode backend holds them all.
 func (l *Lease) hold(b *Backend, w *Want, cached int) {

@@ -295,7 +295,7 @@ func TestParseEntry(t *testing.T) {
 		state  = "must have one of the states ready, drain and disabled; try http://a:1 state=drain"
 	)
 	unknown := func(word string) string {
-		return `has an unknown option "` + word + `"; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, state=STATE`
+		return `has an unknown option "` + word + `"; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, kv_events=ADDRESS, kv_replay=ADDRESS, state=STATE`
 	}
 	for text, want := range map[string]string{
 		"weight=0": weight, "weight=-1": weight, "weight=NaN": weight, "weight=Inf": weight, "weight=": weight, "weight": weight, "weight=1 weight=2": weight,

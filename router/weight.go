@@ -1,8 +1,11 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,10 +34,13 @@ type Entry struct {
 	Bootstrap int
 	Connector string // how the engine hands over blocks; empty: by the usual connector
 	State     AdminState
+	// Events and Replay are host:port of the engine's KV events, and of where it says again what was missed. For a rank
+	// they are those of the first one.
+	Events, Replay string
 }
 
 // ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2", "gpus=4", "bootstrap=8998",
-// "connector=mooncake" or "state=drain" after it. If an entry gives the number of GPUs but no weight, this number is
+// "connector=mooncake", "kv_events=tcp://host:5557", "kv_replay=tcp://host:5558" or "state=drain" after it. If an entry gives the number of GPUs but no weight, this number is
 // the weight. ParseEntry returns the URL as written, even with an error. The error text follows the entry.
 func ParseEntry(text string) (Entry, error) {
 	words := strings.Fields(text)
@@ -82,8 +88,32 @@ func (e *Entry) set(word string, given map[string]bool) error {
 		if e.State = AdminState(value); again || !slices.Contains(AdminStates(), e.State) {
 			return fmt.Errorf("must have one of the states ready, drain and disabled; try %s state=drain", e.URL)
 		}
+	case "kv_events", "kv_replay":
+		return e.setEvents(key, value, again)
 	default:
-		return fmt.Errorf("has an unknown option %q; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, state=STATE", showOption(word))
+		return fmt.Errorf("has an unknown option %q; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, kv_events=ADDRESS, kv_replay=ADDRESS, state=STATE", showOption(word))
+	}
+	return nil
+}
+
+// setEvents takes in where the engine's KV events come from. An address is written as vLLM's, whose host * is the engine's.
+func (e *Entry) setEvents(key, value string, again bool) error {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(value, "tcp://"))
+	if n, wrong := strconv.Atoi(port); again || err != nil || wrong != nil || n < 1 || n > 65535 || !strings.HasPrefix(value, "tcp://") {
+		return fmt.Errorf("must have one address of KV events in %s; try %s %s=tcp://*:%d", key, e.URL, key, map[string]int{"kv_events": 5557, "kv_replay": 5558}[key])
+	}
+	if host == "*" {
+		engine, _, _ := strings.Cut(e.URL, "@") // without ranks
+		u, err := url.Parse(engine)
+		if err != nil {
+			return errors.New("is no URL")
+		}
+		host = u.Hostname()
+	}
+	if key == "kv_events" {
+		e.Events = net.JoinHostPort(host, port)
+	} else {
+		e.Replay = net.JoinHostPort(host, port)
 	}
 	return nil
 }
@@ -139,6 +169,12 @@ func (e Entry) String() string {
 	}
 	if e.Connector != "" {
 		text += " connector=" + e.Connector
+	}
+	if e.Events != "" {
+		text += " kv_events=tcp://" + e.Events
+	}
+	if e.Replay != "" {
+		text += " kv_replay=tcp://" + e.Replay
 	}
 	if e.State != Ready && e.State != "" {
 		text += " state=" + string(e.State)

@@ -44,12 +44,13 @@ func (r *Ranks) JoinBootstraps(listen string, ports ...int) (port int, err error
 	if err != nil {
 		return 0, fmt.Errorf("join bootstrap servers: %w", err)
 	}
+	ask := &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true}} // who counts connections finds none of these
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /query", func(w http.ResponseWriter, _ *http.Request) {
 		all := map[string]json.RawMessage{}
 		for rank, port := range ports { // one that has died has not registered
 			var own map[string]json.RawMessage
-			resp, err := (&http.Client{Timeout: askTime}).Get("http://127.0.0.1:" + strconv.Itoa(port) + "/query")
+			resp, err := ask.Get("http://127.0.0.1:" + strconv.Itoa(port) + "/query")
 			if err != nil {
 				continue
 			}

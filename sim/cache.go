@@ -13,6 +13,9 @@ type kvCache struct {
 	byKey   map[uint64]int
 	free    int // blocks without a holder
 
+	listed bool     // gone is kept
+	gone   []uint64 // keys that are no longer found, until they are published
+
 	// The free blocks stand in the order in which they are taken. They form a ring through block 0,
 	// which is the null block, as in vLLM, and is never used.
 	next, prev []int32
@@ -105,10 +108,23 @@ func (c *kvCache) file(id int, key uint64) {
 	c.byKey[key], c.key[id] = id, key
 }
 
+// evict takes the n free blocks out of the keys that were not used for longest.
+func (c *kvCache) evict(n int) {
+	for id := int(c.next[0]); id != 0 && n > 0; id = int(c.next[id]) {
+		if c.key[id] != 0 {
+			c.forget(id)
+			n--
+		}
+	}
+}
+
 // forget removes id from the keys.
 func (c *kvCache) forget(id int) {
 	if c.key[id] != 0 {
 		delete(c.byKey, c.key[id])
+		if c.listed {
+			c.gone = append(c.gone, c.key[id])
+		}
 		c.key[id] = 0
 	}
 }

@@ -78,6 +78,10 @@ func startCore(e *Engine, o Options) (*core, error) {
 	if o.takesSteps() {
 		c.steps = newSteps(c)
 	}
+	if err := e.announceFrom(c); err != nil {
+		c.stop(false)
+		return nil, err
+	}
 	l := c.http // a refuse fault replaces the field
 	c.spawn(func() { c.accept(l, c.serveLate) })
 	return c, nil
@@ -177,6 +181,7 @@ func (c *core) stop(reset bool) {
 	c.end()
 	c.gate.open()
 	_ = c.http.Close() // may be closed already, by a refuse fault
+	c.ledger.news.Close()
 	for _, l := range []net.Listener{c.side, c.boot} {
 		if l != nil {
 			_ = l.Close()

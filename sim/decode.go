@@ -81,7 +81,7 @@ func (g *generation) keepAnswer(r *reservation) {
 	for i, u := range g.units {
 		full := (u.prompt.tokens + max(len(u.tokens)-1, 0)) / g.c.o.BlockSize
 		answer := strings.Join(u.tokens, "")
-		g.c.ledger.answered(r, i, u.kv.withAnswer(u.prompt, answer, full, g.c.o.BlockSize))
+		g.c.ledger.answered(r, i, u.kv.withAnswer(u.prompt, answer, full, g.c.o.BlockSize), u.prompt.answered(answer).idsFrom(0))
 	}
 }
 

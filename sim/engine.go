@@ -2,12 +2,15 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"xpyd/sim/announce"
 )
 
 // Engine is one simulated vLLM server. It outlives its own deaths: Kill ends an incarnation and
@@ -25,6 +28,8 @@ type Engine struct {
 	closed bool
 
 	restarts sync.WaitGroup // restarts that the engine asked for itself
+
+	events, replay string // where it publishes its KV events; empty: nowhere; guarded by mu
 }
 
 // Start brings up an engine. It chooses the ports, which stay the same over restarts.
@@ -46,6 +51,57 @@ func Start(o Options) (*Engine, error) {
 		e.o.Bootstrap = e.core.boot.Addr().String()
 	}
 	return e, nil
+}
+
+// Announce makes the engine publish what it stores in its KV cache and removes, at host:port as in vLLM's
+// --kv-events-config. At replay it says that once more, unless it is empty. Call it before any request.
+func (e *Engine) Announce(events, replay string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events, e.replay = events, replay
+	if err := e.announceFrom(e.core); err != nil {
+		return err
+	}
+	e.events, e.replay = e.core.ledger.news.Addrs()
+	return nil
+}
+
+// announceFrom makes an incarnation publish. Each has other hashes.
+func (e *Engine) announceFrom(c *core) (err error) {
+	if e.events == "" {
+		return nil
+	}
+	l := c.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.news, err = announce.Start(e.events, e.replay, hashText(c.id), c.gate.wait)
+	l.cache.listed = err == nil
+	return err
+}
+
+// KVEvents are host:port of the engine's KV events and of their replay; empty if there are none.
+func (e *Engine) KVEvents() (events, replay string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.events, e.replay
+}
+
+// DropEvents makes the engine not publish its next n batches of KV events. If forget is set, a replay does not have them
+// either.
+func (e *Engine) DropEvents(n int, forget bool) { e.current().ledger.news.Drop(n, forget) }
+
+// ClearCache empties the prefix cache, as POST /reset_prefix_cache does while nothing runs.
+func (e *Engine) ClearCache() { e.current().ledger.uncache(math.MaxInt) }
+
+// Evict takes the n free blocks out of the prefix cache that have not been used for longest.
+func (e *Engine) Evict(n int) { e.current().ledger.uncache(n) }
+
+// Cached is how many blocks the prefix cache has.
+func (e *Engine) Cached() int {
+	l := e.current().ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.cache.byKey)
 }
 
 // Addr is host:port of the HTTP side.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"xpyd/sim/announce"
 )
 
 // These are the ways in which a pinned entry's blocks became free.
@@ -55,6 +57,8 @@ type Entry struct {
 type ledger struct {
 	o        Options
 	oneByOne bool // prompts are computed one after the other
+
+	news *announce.Announcer // nil: nobody is told what is cached
 
 	mu        sync.Mutex
 	cache     *kvCache

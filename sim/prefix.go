@@ -2,7 +2,8 @@ package sim
 
 // kv is what the KV blocks of one prompt hold.
 type kv struct {
-	tokens int // of the prompt
+	tokens int   // of the prompt
+	ids    []int // of its tokens
 	salt   uint64
 	root   uint64 // of the engine's weights
 
@@ -17,8 +18,8 @@ type kv struct {
 
 // newKV cuts p into blocks. Prompts of another cache_salt have other keys.
 func newKV(p prompt, o Options, salt string) kv {
-	k := kv{tokens: p.tokens, salt: hashText(salt), root: o.weights()}
-	k.contents = blockContents(k.root, p.idsFrom(0), o.BlockSize)
+	k := kv{tokens: p.tokens, ids: p.idsFrom(0), salt: hashText(salt), root: o.weights()}
+	k.contents = blockContents(k.root, k.ids, o.BlockSize)
 	k.keys = make([]uint64, max(p.tokens-1, 0)/o.BlockSize)
 	for i := range k.keys {
 		k.keys[i] = k.key(k.contents[i])
@@ -37,6 +38,15 @@ func blockContents(parent uint64, ids []int, blockSize int) []uint64 {
 		}
 	}
 	return contents
+}
+
+// keysOf are the keys of full blocks with these contents.
+func (k kv) keysOf(contents []uint64) []uint64 {
+	keys := make([]uint64, len(contents))
+	for i, content := range contents {
+		keys[i] = k.key(content)
+	}
+	return keys
 }
 
 // key returns the key by which a full block with that content is found.

@@ -108,21 +108,44 @@ func (l *ledger) grant(s *seat, computes bool) {
 	if computes {
 		l.fill(s, s.kv.contents[s.hits:])
 	}
+	l.tellRemoved()
 }
 
 // fill writes the KV after the cached prefix of s. It files the full blocks of the prompt by its
 // tokens, whatever was written.
 func (l *ledger) fill(s *seat, contents []uint64) {
+	contents = contents[:min(len(contents), max(len(s.blocks)-s.hits, 0))]
 	for i, content := range contents {
-		if s.hits+i >= len(s.blocks) {
-			return
-		}
 		id := s.blocks[s.hits+i]
 		l.cache.content[id] = content
 		if !l.o.NoPrefixCaching && s.hits+i < s.kv.tokens/l.o.BlockSize {
 			l.cache.file(id, s.kv.key(s.kv.contents[s.hits+i]))
 		}
 	}
+	if l.news != nil && !l.o.NoPrefixCaching {
+		l.tellRemoved()
+		l.news.Stored(s.kv.keysOf(s.kv.contents[:min(s.hits+len(contents), s.kv.tokens/l.o.BlockSize)]), s.kv.ids, l.o.BlockSize, s.hits)
+	}
+}
+
+// tellRemoved publishes what the cache has forgotten.
+func (l *ledger) tellRemoved() {
+	l.news.Removed(l.cache.gone)
+	l.cache.gone = l.cache.gone[:0]
+}
+
+// uncache takes n blocks that are not in use out of the prefix cache, or all of the cache's.
+func (l *ledger) uncache(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n < math.MaxInt {
+		l.cache.evict(n)
+		l.tellRemoved()
+		return
+	}
+	clear(l.cache.byKey)
+	clear(l.cache.key)
+	l.news.Cleared()
 }
 
 // pulled notes that the KV of r's i-th seat came from another engine.
@@ -175,8 +198,8 @@ func (l *ledger) endTurn(r *reservation) {
 }
 
 // answered files the full blocks that an answer filled. contents are those of the i-th seat's first
-// blocks.
-func (l *ledger) answered(r *reservation, i int, contents []uint64) {
+// blocks, ids the tokens of the prompt and its answer.
+func (l *ledger) answered(r *reservation, i int, contents []uint64, ids []int) {
 	if l.o.NoPrefixCaching {
 		return
 	}
@@ -186,6 +209,10 @@ func (l *ledger) answered(r *reservation, i int, contents []uint64) {
 	for b := s.kv.tokens / l.o.BlockSize; b < min(len(contents), len(s.blocks)); b++ {
 		l.cache.content[s.blocks[b]] = contents[b]
 		l.cache.file(s.blocks[b], s.kv.key(contents[b]))
+	}
+	if l.news != nil {
+		l.tellRemoved()
+		l.news.Stored(s.kv.keysOf(contents[:min(len(contents), len(s.blocks))]), ids, l.o.BlockSize, s.kv.tokens/l.o.BlockSize)
 	}
 }
 
@@ -225,6 +252,7 @@ func (l *ledger) disown(s *seat) {
 	for _, id := range s.blocks[min(s.hits, len(s.blocks)):] {
 		l.cache.forget(id)
 	}
+	l.tellRemoved()
 }
 
 // takesSteps reports whether an engine computes prompts and answers in steps that they share.

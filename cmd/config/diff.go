@@ -17,6 +17,7 @@ type poolChange struct {
 	resized        []string // URL and both numbers of GPUs
 	moved          []string // URL and both bootstrap ports
 	reconnected    []string // URL and both connectors; for the router the backend has left and another one joined
+	announced      []string // URL and both addresses of KV events
 	restated       []string // URL and both states
 }
 
@@ -39,6 +40,9 @@ func comparePools(was, now []router.Entry) (c poolChange) {
 		}
 		if stays && old.Bootstrap != e.Bootstrap {
 			c.moved = append(c.moved, fmt.Sprintf("%s %v -> %v", e.URL, old.Bootstrap, e.Bootstrap))
+		}
+		if stays && (old.Events != e.Events || old.Replay != e.Replay) {
+			c.announced = append(c.announced, fmt.Sprintf("%s %s -> %s", e.URL, orNone(old.Events), orNone(e.Events)))
 		}
 		if stays && old.Connector != e.Connector {
 			c.reconnected = append(c.reconnected, fmt.Sprintf("%s %s -> %s", e.URL, orNone(old.Connector), orNone(e.Connector)))
@@ -72,7 +76,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 		for _, kind := range []struct {
 			what string
 			of   []string
-		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}, {"bootstrap port of", c.moved}, {"connector of", c.reconnected}, {"state of", c.restated}} {
+		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}, {"bootstrap port of", c.moved}, {"connector of", c.reconnected}, {"KV events of", c.announced}, {"state of", c.restated}} {
 			for _, s := range kind.of {
 				list = append(list, pool.role+": "+kind.what+" "+s)
 			}

@@ -127,8 +127,9 @@ var keyHelp = map[string]string{
 	"health.slow_eject":        "eject slow engines instead",
 	"health.slow_start":        "time in which the share of a backend that joins or comes back rises to its full value. 0 switches it off",
 
-	"routing.poll":          "time between two readings of an engine's /metrics. Policies that go by load, and the prices of pd.mode auto, then include requests that others send to the engine. If 0, xpyd does not read, and counts only what this process sends. xpyd makes at most 256 readings a second, so with more engines it reads each one less often",
-	"routing.prefix_memory": "memory in which policy prefix records which engine has had which prompts. Each pool with policy prefix uses half of it. With pd.mode auto or pd.threshold_tokens, both pools do. If 0, xpyd records nothing, and prefix works like least_tokens. If not set, at most a sixteenth of the cgroup's memory limit",
+	"routing.poll":             "time between two readings of an engine's /metrics. Policies that go by load, and the prices of pd.mode auto, then include requests that others send to the engine. If 0, xpyd does not read, and counts only what this process sends. xpyd makes at most 256 readings a second, so with more engines it reads each one less often",
+	"routing.kv_events_memory": "memory for what the KV events of all engines say of their blocks (kv_events after an engine's URL), 64 bytes a block. Each engine may use the same part of it",
+	"routing.prefix_memory":    "memory in which policy prefix records which engine has had which prompts. Each pool with policy prefix uses half of it. With pd.mode auto or pd.threshold_tokens, both pools do. If 0, xpyd records nothing, and prefix works like least_tokens. If not set, at most a sixteenth of the cgroup's memory limit",
 
 	"log.level":  "lowest `level` of the lines that xpyd writes: debug, info, warn, error",
 	"log.format": "`format` of the lines: json or console",

@@ -160,7 +160,7 @@ func parsePool(raw any) (pool []router.Entry, err error) {
 func showEntry(raw, options string) string {
 	shown := router.ShowURL(raw)
 	for _, word := range strings.Fields(options) {
-		if slices.ContainsFunc([]string{"weight=", "gpus=", "bootstrap=", "connector=", "state="}, func(key string) bool { return strings.HasPrefix(word, key) }) {
+		if slices.ContainsFunc([]string{"weight=", "gpus=", "bootstrap=", "connector=", "kv_events=", "kv_replay=", "state="}, func(key string) bool { return strings.HasPrefix(word, key) }) {
 			shown += " " + router.ShowURL(word)
 		}
 	}
@@ -254,6 +254,9 @@ func (c *Config) checkAmounts() error {
 // minPrefixMemory has room for some chats. Less would only pretend to remember.
 const minPrefixMemory = 1 << 20
 
+// minEventsMemory has room for the blocks of one small engine.
+const minEventsMemory = 1 << 20
+
 // checkTogether checks values that bound each other.
 func (c *Config) checkTogether() error {
 	if c.Limits.BodyBudget < c.Limits.Body {
@@ -265,6 +268,9 @@ func (c *Config) checkTogether() error {
 	}
 	if m := c.Router.Routing.PrefixMemory; m > 0 && m < minPrefixMemory {
 		return invalid("routing.prefix_memory", SizeText(m), "must be 0, or at least "+SizeText(minPrefixMemory))
+	}
+	if m := c.Router.Routing.KVEventsMemory; m < minEventsMemory {
+		return invalid("routing.kv_events_memory", SizeText(m), "must be at least "+SizeText(minEventsMemory))
 	}
 	if c.KV.LeaseMargin >= c.KV.Lease {
 		return invalid("kv.lease_margin", c.KV.LeaseMargin.String(),

@@ -7,6 +7,7 @@ import "sync/atomic"
 // more than n new blocks ago.
 type Cache struct {
 	Owner any // the owner of the cache, which this package only returns
+	News  News
 
 	seat     atomic.Uint32 // in the table; 0 if none
 	blocks   atomic.Uint64 // new blocks that were sent to the engine: the time of the cache
@@ -25,8 +26,18 @@ const maxCapacity = stampMask / 2
 func (c *Cache) has(stamp uint32, blocks int) (age uint32, ok bool) {
 	now := c.blocks.Load()
 	age = (uint32(now) - stamp) & stampMask
-	ok = uint64(age) <= now-c.since.Load() && uint64(age)+uint64(blocks) <= uint64(c.capacity.Load())
+	ok = uint64(age) <= now-c.since.Load() && uint64(age)+uint64(blocks) <= c.room()
 	return age, ok
+}
+
+// room is how many blocks may have come since a block was used that is still there. An engine whose events are heard says
+// itself what it has removed. Others use its blocks without an event, so they may be there for longer than it seems.
+func (c *Cache) room() uint64 {
+	n := uint64(c.capacity.Load())
+	if c.Live() {
+		n = min(2*n, maxCapacity)
+	}
+	return n
 }
 
 // Clear notes that the engine has restarted and its cache is empty.
@@ -73,7 +84,10 @@ func (t *Table) insert(prefix []uint64, had Match, tick uint32) {
 	if had.Blocks > 0 && had.age < c.capacity.Load()/restamp {
 		from = markCount(had.Blocks)
 	}
-	now := c.blocks.Add(uint64(markEnd(marks-1) - had.Blocks))
+	now := c.blocks.Load()
+	if !c.Live() {
+		now = c.blocks.Add(uint64(markEnd(marks-1) - had.Blocks))
+	}
 	holder := seat<<stampBits | uint32(now)&stampMask
 	for ; from < marks; from += touched {
 		upTo := min(marks, from+touched)

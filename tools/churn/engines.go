@@ -82,17 +82,29 @@ func (f *fleet) all() []*sim.Engine { return slices.Concat(f.prefill, f.decode) 
 // does.
 func (f *fleet) ranks(engines []*sim.Engine) ([]string, error) {
 	var urls []string
+	var ports []int // of the bootstrap servers
 	for _, e := range engines {
 		urls = append(urls, e.URL())
+		if port := e.BootstrapPort(); port > 0 {
+			ports = append(ports, port)
+		}
 	}
 	front, err := sim.StartRanks(urls...)
 	if err != nil {
 		return nil, err
 	}
 	f.fronts = append(f.fronts, front)
+	bootstrap := ""
+	if len(ports) > 0 {
+		port, err := front.JoinBootstraps("127.0.0.1:0", ports...)
+		if err != nil {
+			return nil, err
+		}
+		bootstrap = fmt.Sprintf(" bootstrap=%d", port)
+	}
 	var all []string
 	for rank := range engines {
-		all = append(all, fmt.Sprintf("%s@%d", front.URL(), rank))
+		all = append(all, fmt.Sprintf("%s@%d%s", front.URL(), rank, bootstrap))
 	}
 	return all, nil
 }
