@@ -53,7 +53,7 @@ func (c *Config) Dialect(e router.Entry) kvparams.Dialect {
 // nameConnectors puts xpyd's names of connectors in the place of the engines' own names, such as FlexKVConnectorV1.
 func (c *Config) nameConnectors() {
 	c.Connector = kvparams.Canonical(c.Connector)
-	for _, pool := range [...][]router.Entry{c.Router.Prefill, c.Router.Decode} {
+	for _, pool := range [...][]router.Entry{c.Router.Prefill, c.Router.Decode, c.Router.Engines} {
 		for i := range pool {
 			pool[i].Connector = kvparams.Canonical(pool[i].Connector)
 		}

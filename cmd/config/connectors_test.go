@@ -95,6 +95,9 @@ func TestConnectorsByTheEnginesNames(t *testing.T) {
 	if c.Connector != "flexkv" || c.Router.Prefill[1].Connector != "nixl" {
 		t.Errorf("connector %q, and the second prefill engine has %q", c.Connector, c.Router.Prefill[1].Connector)
 	}
+	if c, err = load(t, []string{"--engine=http://a:1 connector=FlexKVConnectorV1", "--engine=http://b:1"}, nil); err != nil || c.Router.Engines[0].Connector != "flexkv" {
+		t.Errorf("engines without a role: %v, %v", c.Router.Engines, err)
+	}
 	for name, want := range map[string]string{"MoRIIOConnector": "; MoRIIOConnector is moriio or moriio-write ", "OffloadingConnector": "; OffloadingConnector is offloading or offloading-p2p ", "none": "store, moriio"} {
 		if _, err := load(t, []string{"--connector=" + name, "--prefill=http://p:1", "--decode=http://d:1"}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
