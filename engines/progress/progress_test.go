@@ -154,3 +154,43 @@ func TestWorkShows(t *testing.T) {
 		t.Error("a first page shows work")
 	}
 }
+
+// An engine that was wedged when it got another role is watched anew. Its checks bring it back.
+func TestWedgedEngineWithAnotherRoleIsWatchedAnew(t *testing.T) {
+	cfg := router.DefaultConfig()
+	cfg.Engines = router.MustEntries("http://a:1", "http://b:1")
+	rt, err := router.New(cfg, 1, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Watcher{rows: map[*router.Backend]*Row{}, cfg: Config{
+		Engines: func() (all []*router.Backend) {
+			for _, role := range router.Roles() {
+				all = append(all, rt.Snapshot().Backends(role)...)
+			}
+			return all
+		},
+		Limits: func() Limits { return limits },
+		See:    func(*router.Backend) Sight { return Sight{Priced: true} },
+		Told:   func(*router.Backend, Step, Finding) { t.Error("told of a step") },
+	}}
+	d := rt.Snapshot().Backends(router.Decode)[0]
+	router.Wedge(d, router.Wedged{Down: true})
+	w.rows[process(d)] = &Row{since: moment(0), flew: moment(0), named: moment(0), down: true}
+	w.look(moment(0), false)
+	if d.Trouble.Wedged() == nil {
+		t.Fatal("no longer wedged, although nothing has come")
+	}
+	cfg.Engines, cfg.Decode = cfg.Engines[1:], router.MustEntries("http://a:1")
+	if _, err := rt.Reload(cfg, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.look(moment(time.Second), false)
+	if d.Trouble.Wedged() != nil || d.State() != router.Down {
+		t.Errorf("with another role it is wedged: %v, state %s", d.Trouble.Wedged() != nil, d.State())
+	}
+	d.Observe(true)
+	if d.Observe(true); d.State() != router.Up {
+		t.Error("its checks do not bring it back")
+	}
+}

@@ -122,6 +122,11 @@ func (w *Watcher) visit(b *router.Backend, r *Row, now time.Time, l Limits, slep
 	s := w.cfg.See(b)
 	s.At = now
 	w.mu.Lock()
+	if r.named.IsZero() && b.Trouble.Wedged() != nil { // its engine had another role then, and another row
+		w.mu.Unlock()
+		router.Unwedge(b, false)
+		return
+	}
 	if down := b.State() == router.Down; down && !r.down || r.down && b.Trouble.Wedged() == nil {
 		named := !r.named.IsZero()
 		*r = Row{} // the checks have found what is wrong
