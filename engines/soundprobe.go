@@ -175,11 +175,16 @@ func canary(ctx context.Context, s *Set, b *router.Backend) progress.Answer {
 		return progress.Replied
 	}
 	_, err = u.exchange(ctx, b, u.req.AppendPlain(nil), false)
+	return canaryAnswer(err)
+}
+
+// canaryAnswer is what the end of a canary says. That xpyd itself lacks a descriptor says nothing about the engine.
+func canaryAnswer(err error) progress.Answer {
 	status, ue := statusError(0), new(upstream.Error)
 	switch {
 	case err == nil, errors.As(err, &status) && status < http.StatusInternalServerError:
 		return progress.Replied
-	case errors.As(err, &ue) && !brokenOff(err):
+	case errors.As(err, &ue) && !brokenOff(err) && !(ue.Stage == upstream.StageDial && upstream.IsLocal(ue.Err)):
 		return progress.Silent
 	}
 	return progress.Failed
@@ -246,11 +251,18 @@ func tellProgress(s *Set, b *router.Backend, step progress.Step, f progress.Find
 		event.Kind, event.Text = journal.Down, "engine is still wedged: it is down, and its streams end"
 		fallthrough
 	default:
-		s.Journal.Failed(b, event.Reason)
+		for _, x := range rolesOf(b) {
+			s.Journal.Failed(x, event.Reason)
+		}
 		router.Wedge(b, router.Wedged{Since: f.Since, Named: time.Now(), Owed: f.Owed, Limit: f.Limit, Down: step == progress.Drop})
 	}
-	if b.State() != was {
-		s.Journal.Turned(b)
+	for _, x := range rolesOf(b) {
+		if b.State() != was {
+			s.Journal.Turned(x)
+		}
+		if x != b {
+			event.Role = router.Both.String()
+		}
 	}
 	s.Journal.Tell(line.Str("reason", "wedged").Dur("silent_ms", silence).Dur("limit_ms", f.Limit).Str("state", b.State().String()), event)
 	s.LookForOutage()
