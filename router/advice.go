@@ -148,6 +148,8 @@ type Advice struct {
 	Reuse      Reuse   `json:"reuse"`
 	Answers    Answers `json:"answers"`
 	Mismatch   string  `json:"mismatch,omitempty"` // see Snapshot.Mismatch
+
+	roleless bool // some engines have no role, so each is a backend of both pools
 }
 
 // Answers is what the streams of the window say of a token. The times are measured, 0 if they are not.
@@ -193,6 +195,7 @@ func (s *Snapshot) Advice() Advice {
 	a.Reuse, a.Mismatch = s.reuse(sum), s.Mismatch()
 	a.Prefill.GPUs, a.Decode.GPUs = countGPUs(s.prefill.gpus, s.decode.gpus)
 	if n := len(twinsOf(s)); n > 0 {
+		a.roleless = true
 		a.share(n)
 	} else {
 		a.balance()

@@ -52,6 +52,9 @@ func (a *Advice) Within(o Objective) Reach {
 	case a.Prefill.Load < 0 || a.Decode.Load < 0:
 		r.Words = a.Arithmetic
 		return r
+	case a.roleless:
+		r.Words = "not known: engines without a role have no split, and each is a backend of both pools"
+		return r
 	case o.TPOT > 0 && a.Answers.Token <= 0:
 		r.Words = "not known yet: tpot needs streams that ended"
 		return r

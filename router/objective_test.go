@@ -86,3 +86,19 @@ func TestServersAgreeWithASimulatedQueue(t *testing.T) {
 		}
 	}
 }
+
+// An engine without a role is a backend of both pools, so no split of the backends is one of the engines.
+func TestNoSplitOfEnginesWithoutARole(t *testing.T) {
+	r, _ := roleless(t, 3, nil)
+	r.Prefilled(0, 1000, 1e9)
+	for _, d := range r.Snapshot().Backends(Decode) {
+		d.SetEngine(EngineState{KVUsage: 0.5}, 0, 1e9)
+	}
+	a := r.Snapshot().Advice()
+	if a.Prefill.Load < 0 || a.Decode.Load < 0 {
+		t.Fatalf("the loads are %v and %v", a.Prefill.Load, a.Decode.Load)
+	}
+	if reach := a.Within(Objective{TTFT: 10}); reach.Best != nil || reach.Now != nil || !strings.Contains(reach.Words, "no split") {
+		t.Errorf("%+v", reach)
+	}
+}
