@@ -67,6 +67,7 @@ func (c pair) run() (failed *leg.Failure, again bool) {
 	case !ofPrefill:
 		return failed, false
 	case c.p.another(b, failed):
+		c.s.metrics.PrefillRetried()
 		return nil, true
 	}
 	return c.decodeInstead(failed), false

@@ -1,6 +1,8 @@
 package proxy_test
 
 import (
+	"io"
+	"net/http"
 	"testing"
 
 	"xpyd/router"
@@ -41,5 +43,32 @@ func TestMetricsByEngine(t *testing.T) {
 	}, func(int) { r.expectWhole(c, r.call(c)) })
 	if n := r.metric(`xpyd_retries_total{leg="prefill"}`); n == 0 {
 		t.Error("no retry is counted")
+	}
+}
+
+// Another prefill engine is a retry too where it begins together with decode.
+func TestRetriesOfLegsThatStartTogether(t *testing.T) {
+	reached := make(chan struct{}, 1)
+	fail := func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		<-reached
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	p, other := newStub(t, fail), newStub(t, fail)
+	d := newStub(t, func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		reached <- struct{}{}
+		<-q.Context().Done()
+	})
+	r := newRig(t, rigOptions{prefill: 2, dialect: newPushDialect(), router: func(c *router.Config) {
+		c.Prefill = router.MustEntries(p.server.URL, other.server.URL)
+		d.asDecode(c)
+	}})
+	if a := r.call(forms(prompt, 2)[0]); a.status < 500 {
+		t.Errorf("%d %s, although no prefill succeeds", a.status, a.body)
+	}
+	legs, retries := r.metric(`xpyd_leg_errors_total{`), r.metric(`xpyd_retries_total{leg="prefill"}`)
+	if retries != 1 {
+		t.Errorf("%v retries, want 1 of %v legs that failed\n%s", retries, legs, r.logs)
 	}
 }

@@ -305,7 +305,7 @@ func (d *decodeLeg) takeEvents() error {
 // fillEvents reads once from D. What has come of an event stays in the buffer until all of it has, so it is charged like a
 // whole answer: what the buffer takes beyond freeAnswer, before it takes it.
 func (d *decodeLeg) fillEvents() (err error) {
-	d, r := d, &d.relay
+	r := &d.relay
 	if len(r.buf)+netio.InboxSize > freeAnswer {
 		size := cap(r.buf)
 		if size-len(r.buf) < netio.InboxSize { // what one read may bring
