@@ -73,6 +73,20 @@ func TestOperatorsSeeWhy(t *testing.T) {
 	}
 }
 
+// What a client has put into the name of a model neither reaches the operator's terminal as a command nor makes cells of its own.
+func TestFailuresArePlainText(t *testing.T) {
+	t.Parallel()
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"total":1,"groups":[{"code":"deadline_exceeded","count":1,"error":"\u009b31m"}],"failures":[{"id":"id","model":"\u001b]0;a\tb\nc d é","phases":[]}]}`))
+	}))
+	t.Cleanup(admin.Close)
+	p := &process{t: t, admin: strings.TrimPrefix(admin.URL, "http://")}
+	out, err := p.ctl("failures")
+	if err != nil || strings.ContainsAny(out, "\x1b\t\u009b") || !strings.Contains(out, "\uFFFD]0;a\uFFFDb\uFFFDc d é") {
+		t.Errorf("%v: %q", err, out)
+	}
+}
+
 // awaitLine waits until the command prints a line with both texts.
 func (p *process) awaitLine(one, other string, command ...string) {
 	p.t.Helper()

@@ -106,5 +106,5 @@ func eventLine(e journal.Event) string {
 	if e.By != "" {
 		line += " (" + e.By + ")"
 	}
-	return line
+	return plain(line)
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"xpyd/admin/desk"
 )
@@ -33,16 +34,27 @@ func (c *Client) Failures(ctx context.Context, w io.Writer, asJSON bool) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "COUNT\tCODE\tENGINE\tFIRST\tLAST\tTHE LAST ERROR")
 	for _, g := range f.Groups {
-		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\n", g.Count, g.Code, orDash(g.Backend), sinceWhen(g.First), sinceWhen(g.Last), g.Error)
+		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\n", g.Count, g.Code, orDash(g.Backend), sinceWhen(g.First), sinceWhen(g.Last), plain(g.Error))
 	}
 	_, _ = fmt.Fprintln(t, "\nTIME\tREQUEST_ID\tCODE\tSTATUS\tMODEL\tKEY\tPREFILL\tDECODE\tPHASES")
 	for _, e := range f.Failures[:min(len(f.Failures), shownFailures)] {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", sinceWhen(e.Start+e.Total/1e3), e.ID, e.Code, e.Status,
-			orDash(e.Model), orDash(e.Key), orDash(e.Prefill), orDash(e.Decode), phasesLine(e.Phases))
+			orDash(plain(e.Model)), orDash(e.Key), orDash(e.Prefill), orDash(e.Decode), phasesLine(e.Phases))
 	}
 	_ = t.Flush() // a Builder takes all
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// plain is a text that a client or an engine has chosen, without what would move the cursor of a terminal, colour it or end a
+// cell of a table.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
 }
 
 func phasesLine(all []desk.Phase) string {
