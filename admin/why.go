@@ -37,7 +37,7 @@ func (p *pages) aside() aside {
 
 // whyOf says why m is as it is. ejected is why it is ejected; empty: it is not.
 func (p *pages) whyOf(edits []members.Edit, m router.Member, ejected router.EjectReason) whyEntry {
-	s := p.cfg.Journal.Standing(m.Backend)
+	s, wedged := p.cfg.Journal.Standing(m.Backend), m.Trouble.Wedged()
 	w := whyEntry{Since: unix(s.Since), LastError: s.Error}
 	if s.Error != "" {
 		w.LastErrorAt = unix(s.ErrorAt)
@@ -56,8 +56,8 @@ func (p *pages) whyOf(edits []members.Edit, m router.Member, ejected router.Ejec
 		}
 	case m.State() == router.Down:
 		w.Reason = s.Error
-	case m.Trouble.Wedged() != nil:
-		w.Since, w.Reason = unix(m.Trouble.Wedged().Since), s.Error
+	case wedged != nil:
+		w.Since, w.Reason = unix(wedged.Since), s.Error
 	case ejected != "":
 		w.Since, w.Reason = unix(s.Ejected), ejected.Words()
 		if s.Error != "" {

@@ -183,7 +183,8 @@ func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run 
 	run.DurationUS = time.Since(run.Started).Microseconds()
 	run.WakeP99US = p.end().Microseconds()
 	run.Interrupted = ctx.Err() != nil
-	run.Engines, run.EngineLines = watcher.Stop(ctx), lines.all
+	run.Engines = watcher.Stop(ctx)
+	run.EngineLines = lines.all // only now nobody adds to them
 	slices.SortFunc(all, func(a, b indexed) int { return a.index - b.index })
 	for _, r := range all {
 		run.Records = append(run.Records, r.Record)

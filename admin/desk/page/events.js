@@ -6,17 +6,19 @@ const shown = 50;
 
 let list = []; // the newest first
 let last = 0; // the number of the newest event that was read
+let process; // when the process began whose events these are
 let reading = false;
 
 // events reads what has changed since the last time, if the state says that there is more.
 export async function events(state) {
-  if (state.last_event < last) [list, last] = [[], 0]; // another process
+  if (state.started !== process) [list, last, process] = [[], 0, state.started]; // another one numbers its events anew
   if (state.last_event === last || reading) return;
   reading = true;
   try {
     const response = await fetch(`events?since=${last}`, { headers: authorization(), cache: 'no-store' });
     if (!response.ok) return;
     const page = await response.json();
+    if (page.started !== process) return; // the next state is of that one
     last = page.last;
     list = [...page.events.reverse(), ...list].slice(0, shown);
     sync($('events'), list, (e) => `${page.started} ${e.seq}`, create, () => {});
