@@ -97,7 +97,7 @@ func TestSlowReaderOfTokensIsServed(t *testing.T) {
 			body := `{"tokens":"` + strings.Repeat("7", size-13) + `"}` // takes twice that time to read
 			d := answering(t, body)
 			r := newRig(t, rigOptions{prefill: -1, router: d,
-				config: func(c *proxy.Config) { c.Timeouts.WriteStall = time.Second }})
+				config: func(c *proxy.Config) { c.Timeouts.WriteStall = 2500 * time.Millisecond }})
 			in := r.lazy("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"prompt":"x"}`)
 			resp, err := http.ReadResponse(in, nil)
 			if err != nil {

@@ -26,7 +26,7 @@ func TestNextTurnFindsItsBlocks(t *testing.T) {
 	for _, policy := range []string{"prefix", "round_robin"} {
 		t.Run(policy, func(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 3, decode: 1, router: func(c *router.Config) { c.PrefillPolicy, c.Routing.PrefixMemory = policy, 4<<20 }})
-			const chats = 5 // no multiple of the number of engines, so round_robin chooses another one
+			const chats = 10 // so many do not all have one home; and no multiple of the number of engines, so round_robin chooses another one
 			turns := make([][]string, chats)
 			for turn := range 3 {
 				for chat := range turns {
