@@ -239,7 +239,7 @@ func sight(s *Set, b *router.Backend) (seen progress.Sight) {
 func tellProgress(s *Set, b *router.Backend, step progress.Step, f progress.Finding) {
 	line, event := s.cfg.Log.Warn(), journal.About(b, journal.Wedged, "engine is wedged: its requests go elsewhere")
 	was, silence := b.State(), time.Since(f.Since)
-	event.Reason = fmt.Sprintf("no answer for %s, nor a token to xpyd itself; it owes %d", silence.Round(100*time.Millisecond), f.Owed)
+	event.Reason = fmt.Sprintf("no answer for %.1fs, nor a token to xpyd itself; it owes %d", silence.Seconds(), f.Owed)
 	switch step {
 	case progress.Clear:
 		if w := b.Trouble.Wedged(); w != nil {
