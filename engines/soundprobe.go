@@ -171,6 +171,9 @@ func canary(ctx context.Context, s *Set, b *router.Backend) progress.Answer {
 		model = "unknown"
 	}
 	u := &warmUp{s: s, legID: "xpyd-canary-" + lotID(), fields: s.fields, fresh: true}
+	if end, ok := ctx.Deadline(); ok {
+		u.within = time.Until(end)
+	}
 	if err = u.req.Parse(kvparams.Completions, warmBody(model)); err != nil {
 		return progress.Replied
 	}

@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -227,7 +228,8 @@ type warmUp struct {
 	snap    *router.Snapshot
 	pair    router.Pair
 	legID   string
-	fresh   bool // on a connection of its own
+	fresh   bool          // on a connection of its own
+	within  time.Duration // of one leg; 0: warmTimeout
 	fields  []byte
 	req     kvparams.Request
 	leg     kvparams.Leg
@@ -281,7 +283,7 @@ func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.
 	stop := context.AfterFunc(ctx, func() { x.Cut(cutStop, time.Now().Add(u.s.cfg.AbortGrace())) })
 	defer stop()
 	req := &upstream.Request{Method: "POST", Path: kvparams.Completions.Path(), ID: u.legID, Fields: u.fields, Body: body, Fresh: u.fresh}
-	if err := x.Do(u.s.Client(b), req, time.Now().Add(warmTimeout), again); err != nil {
+	if err := x.Do(u.s.Client(b), req, time.Now().Add(cmp.Or(u.within, warmTimeout)), again); err != nil {
 		return nil, err
 	}
 	u.began = x.Began

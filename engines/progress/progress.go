@@ -24,7 +24,7 @@ const (
 	// mostCalm is how often the time until the next canary doubles, if they come back although nothing else does.
 	mostCalm  = 3
 	usualHalf = 30 * time.Second // after which the longest wait counts half
-	// againEvery is the longest time between two canaries to a wedged engine. Each may take canaryWait, so that an engine is found that
+	// againEvery is the longest time between two canaries to a wedged engine. Each may take canaryWait or more, so that an engine is found that
 	// goes on with what it had, and also one that has forgotten it.
 	againEvery = 5 * time.Second
 	canaryWait = 30 * time.Second
@@ -114,7 +114,7 @@ func (r *Row) Look(s Sight, l Limits) Step {
 		return Wait
 	}
 	limit := r.limit(s, l)
-	patience := limit - limit/doubtAfter
+	patience := patience(limit)
 	doubt := limit / doubtAfter << min(r.calm, mostCalm)
 	quiet := s.At.Sub(r.since)
 	switch {
@@ -127,6 +127,9 @@ func (r *Row) Look(s Sight, l Limits) Step {
 	}
 	return Wait
 }
+
+// patience is how long the first canary of a silence may take.
+func patience(limit time.Duration) time.Duration { return limit - limit/doubtAfter }
 
 // again is Look for a wedged engine that has given nothing new.
 func (r *Row) again(s Sight, l Limits) Step {

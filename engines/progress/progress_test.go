@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -193,4 +194,32 @@ func TestWedgedEngineWithAnotherRoleIsWatchedAnew(t *testing.T) {
 	if d.Observe(true); d.State() != router.Up {
 		t.Error("its checks do not bring it back")
 	}
+}
+
+// A canary may take what is left of the limit, however long that is: an engine that is busy for minutes comes to it late.
+func TestCanaryHasTheRestOfTheLimit(t *testing.T) {
+	cfg := router.DefaultConfig()
+	cfg.Decode = router.MustEntries("http://d:1")
+	rt, err := router.New(cfg, 1, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := rt.Snapshot().Backends(router.Decode)[0]
+	waits := make(chan time.Duration, 1)
+	w := &Watcher{ctx: t.Context(), rows: map[*router.Backend]*Row{}, cfg: Config{
+		See: func(*router.Backend) Sight { return Sight{Owed: 1, Since: moment(0)} }, // nothing is priced
+		Canary: func(ctx context.Context, _ *router.Backend) Answer {
+			end, _ := ctx.Deadline()
+			waits <- time.Until(end)
+			return Silent
+		},
+		Guard: func(f func()) bool { f(); return true },
+	}}
+	r := w.row(d)
+	w.visit(d, r, moment(0), limits, false)
+	w.visit(d, r, moment(limits.Ceiling/doubtAfter), limits, false)
+	if wait, half := <-waits, limits.Ceiling/2; wait > half || wait < half-10*time.Second {
+		t.Errorf("a canary may take %v, want half of the limit of %v", wait, limits.Ceiling)
+	}
+	w.wg.Wait()
 }

@@ -148,15 +148,19 @@ func (w *Watcher) visit(b *router.Backend, r *Row, now time.Time, l Limits, slep
 	switch step {
 	case Wait:
 	case Ask:
-		w.wg.Go(func() { w.ask(b, r) })
+		wait := canaryWait
+		if !passed { // the rest of the limit is the canary's
+			wait = max(wait, patience(found.Limit))
+		}
+		w.wg.Go(func() { w.ask(b, r, wait) })
 	default:
 		w.cfg.Told(b, step, found)
 	}
 }
 
-// ask sends a canary.
-func (w *Watcher) ask(b *router.Backend, r *Row) {
-	ctx, cancel := context.WithTimeout(w.ctx, canaryWait)
+// ask sends a canary, which may take so long.
+func (w *Watcher) ask(b *router.Backend, r *Row, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(w.ctx, wait)
 	defer cancel()
 	began, answer := time.Now(), Silent
 	w.cfg.Guard(func() { answer = w.cfg.Canary(ctx, b) })
