@@ -8,7 +8,7 @@ import (
 // clientHeader is how the page and xpyd ctl say what a change was made with.
 const clientHeader = "X-Xpyd-Client"
 
-// actorOf says who asks for a change: the holder of a certificate or a token, the address, and with what.
+// actorOf says who asks for a change: the holder of a certificate, if there is one, the address, and with what.
 func actorOf(r *http.Request) string {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

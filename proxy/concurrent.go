@@ -61,13 +61,15 @@ func (c pair) run() (failed *leg.Failure, again bool) {
 	} else if c.path == pathDecodeOnly {
 		return c.d.decode(), false
 	}
+	if c.round.again {
+		c.s.metrics.PrefillRetried()
+	}
 	b := c.p.Lease.Backend
 	failed, ofPrefill := c.legs(b)
 	switch {
 	case !ofPrefill:
 		return failed, false
 	case c.p.another(b, failed):
-		c.s.metrics.PrefillRetried()
 		return nil, true
 	}
 	return c.decodeInstead(failed), false

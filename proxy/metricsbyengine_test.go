@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"xpyd/router"
 	"xpyd/sim"
@@ -70,5 +71,16 @@ func TestRetriesOfLegsThatStartTogether(t *testing.T) {
 	legs, retries := r.metric(`xpyd_leg_errors_total{`), r.metric(`xpyd_retries_total{leg="prefill"}`)
 	if retries != 1 {
 		t.Errorf("%v retries, want 1 of %v legs that failed\n%s", retries, legs, r.logs)
+	}
+}
+
+// A prefill engine that is gone and has no other one beside it is no reason to count a retry.
+func TestNoRetryWithoutAnotherEngine(t *testing.T) {
+	r := newRig(t, rigOptions{router: func(c *router.Config) { c.PD.Mode, c.Health.Interval = router.PDAlways, time.Hour }})
+	r.prefill[0].Kill()
+	c := forms(prompt, 5)[0]
+	r.expectWhole(c, r.call(c))
+	if failed, retries := r.metric(`xpyd_leg_errors_total{backend="`+r.prefill[0].URL()), r.metric(`xpyd_retries_total{`); failed != 1 || retries != 0 {
+		t.Errorf("%v legs failed and %v retries are counted, want 1 and 0\n%s", failed, retries, r.logs)
 	}
 }

@@ -58,6 +58,9 @@ func (p *prefillLeg) prefill() *leg.Failure {
 			}
 			return p.without(last)
 		}
+		if last != nil {
+			c.s.metrics.PrefillRetried()
+		}
 		b := p.Lease.Backend
 		last = p.attempt()
 		c.noteSent(p.X.Sent())
@@ -67,7 +70,6 @@ func (p *prefillLeg) prefill() *leg.Failure {
 		if !p.another(b, last) {
 			return p.without(last)
 		}
-		c.s.metrics.PrefillRetried()
 		if p.X.Sent() {
 			p.build() // without encodings, of which it may have failed
 		}
