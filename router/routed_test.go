@@ -5,7 +5,7 @@ import "testing"
 // routed is the router: a fixed part of the engines prefills, or none, and the others decode; or none has a role.
 type routed struct {
 	l    *load
-	t    *testing.T
+	t    testing.TB
 	pd   PD
 	at   map[*Backend]*engine
 	hash [256]uint64
