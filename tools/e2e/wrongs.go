@@ -27,22 +27,22 @@ type wrong struct {
 // wrongs returns the faults that only an engine's own counters and answers can show for sure.
 func wrongs() []wrong {
 	return []wrong{{
-		name: "handle sent twice", in: "(*completion).decodeAttempt", check: "counters",
-		from: "err := d.x.Do(c.s.engines.Client(b), c.request(c.dSegs, &d.span), deadline, again)",
-		to: "if first := d.x.Do(c.s.engines.Client(b), c.request(c.dSegs, &d.span), deadline, false); first == nil && !handle.None() {\n" +
-			"\t\t_, _ = d.x.ReadAll(nil, 1<<20)\n\t}\n\td.x.Drop()\n\td.x.Reset()\n\t" +
-			"err := d.x.Do(c.s.engines.Client(b), c.request(c.dSegs, &d.span), deadline, again)",
+		name: "handle sent twice", in: "(*decodeLeg).attempt", check: "counters",
+		from: "err := d.X.Do(c.s.engines.Client(b), c.request(c.dSegs, d.Attempt), deadline, again)",
+		to: "if first := d.X.Do(c.s.engines.Client(b), c.request(c.dSegs, d.Attempt), deadline, false); first == nil && !handle.None() {\n" +
+			"\t\t_, _ = d.X.ReadAll(nil, 1<<20)\n\t}\n\td.X.Drop()\n\td.X.Reset()\n\t" +
+			"err := d.X.Do(c.s.engines.Client(b), c.request(c.dSegs, d.Attempt), deadline, again)",
 	}, {
 		name: "kv_transfer_params dropped on D's leg", in: "nixl.AppendDecode", check: "counters",
-		from: "return d.reuse.appendHandle(dst, r, h, kvLead)",
+		from: "return d.reuse.appendHandle(dst, r, h, kvLead, handleEnd)",
 		to:   "return r.AppendPlain(dst)",
 	}, {
 		name: "kv_transfer_params dropped on D's leg of push", in: "nixlPush.AppendDecode", check: "counters", kv: "nixl-push",
-		from: "return d.reuse.appendHandle(dst, r, h, pushLead(r, leg))",
+		from: "return d.reuse.appendHandle(dst, r, h, pushLead(r, leg), transferID(leg))",
 		to:   "return r.AppendPlain(dst)",
 	}, {
 		name: "kv_transfer_params dropped on D's leg of Multi", in: "nixl.AppendDecode", check: "counters", kv: "multi",
-		from: "return d.reuse.appendHandle(dst, r, h, kvLead)",
+		from: "return d.reuse.appendHandle(dst, r, h, kvLead, handleEnd)",
 		to:   "return r.AppendPlain(dst)",
 	}, {
 		name: "kv_transfer_params dropped on D's leg of Mooncake", in: "mooncake.AppendDecode", check: "counters", kv: "mooncake",
@@ -65,9 +65,9 @@ func wrongs() []wrong {
 		from: "c.handoff.Release(a)",
 		to:   "_ = a\n\tc.handoff.End(handoff.Burnt)",
 	}, {
-		name: "a stream cut and ended cleanly", in: "(*completion).streamBroke", check: "die",
-		from: "_ = out.write(c.failure.AppendEvent(nil, c.api, c.d.relay.events), time.Now())",
-		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, failed.Outcome, failed.Code)\n\t\treturn nil",
+		name: "a stream cut and ended cleanly", in: "(*decodeLeg).streamBroke", check: "die",
+		from: "_ = out.write(c.failure.AppendEvent(nil, c.api, d.relay.events), time.Now())",
+		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\td.endAnswer(failed.Outcome, failed.Code)\n\t\treturn nil",
 	}, {
 		name: "an encode leg with options that the client did not give", in: "(*Request).AppendEncode", check: "encode",
 		from: "dst = dst.add([]byte(`\"messages\":[{\"role\":\"user\",\"content\":[`))",
@@ -86,7 +86,7 @@ func wrongs() []wrong {
 		to:   "return o.path != m.path",
 	}, {
 		name: "kv_transfer_params dropped on D's leg of one of two connectors", in: "nixlPush.AppendDecode", check: "mixed",
-		from: "return d.reuse.appendHandle(dst, r, h, pushLead(r, leg))",
+		from: "return d.reuse.appendHandle(dst, r, h, pushLead(r, leg), transferID(leg))",
 		to:   "return r.AppendPlain(dst)",
 	}}
 }
