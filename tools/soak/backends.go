@@ -125,8 +125,11 @@ func (f *backends) keeps(series, url string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at, left := f.out[url]
-	return left && time.Since(at) < seriesKept &&
-		(strings.HasPrefix(series, "xpyd_leg_requests_total{") || strings.HasPrefix(series, "xpyd_backend_ejections_total{"))
+	counts := func(family string) bool { return strings.HasPrefix(series, family) }
+	return left && time.Since(at) < seriesKept && slices.ContainsFunc([]string{
+		"xpyd_leg_requests_total{", "xpyd_leg_errors_total{", "xpyd_backend_ejections_total{",
+		"xpyd_backend_first_token_seconds_", "xpyd_backend_time_per_output_token_seconds_",
+	}, counts)
 }
 
 // sweep closes the engines that left long ago. A connection of the proxy that is open then is a
