@@ -44,8 +44,12 @@ func TestMessagesGoThrough(t *testing.T) {
 	a, b := pair(t, Dealer, Router)
 	long := []byte(strings.Repeat("x", 300_000))
 	for _, want := range [][][]byte{{nil, []byte("one")}, {long}, {nil, []byte("a"), long, []byte("b")}} {
-		go func() { _ = a.Send(want...) }()
+		sent := make(chan error, 1)
+		go func() { sent <- a.Send(want...) }()
 		got, err := b.Receive()
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
 		if err != nil || len(got) != len(want) {
 			t.Fatal(len(got), err)
 		}
