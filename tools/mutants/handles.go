@@ -342,7 +342,7 @@ func handles() []mutant {
 		name: "a request without a prefill for an engine that serves none", in: "(*Snapshot).choose",
 		old:  "} else if unbound(b) {",
 		new:  "} else {",
-		test: "TestMixedPoolsServeWhatCannotBeSplit/sglang",
+		test: "TestDecodeIsChosenWhereAPrefillCanBeHad/all_Ps_are_down",
 	}, {
 		name: "a request without a prefill for an engine of a release that serves none", in: "(*query).pairsUp",
 		old:  "(!q.alone || unbound(b))",
