@@ -94,8 +94,8 @@ func routes(s *Snapshot, w *Want) bool {
 		w.Key == 0 && w.Like == nil && w.Peer == nil && !w.Alone && !w.Unbound && len(w.Skip)+len(w.Gone) == 0
 }
 
-// candidates lists the engines that may serve the request, and those that are full. It is nil if none of them is without a role, or if one cannot serve
-// a request alone.
+// candidates lists the engines that may serve the request, and those that are full. It is nil if none of them is without a
+// role, or if one cannot serve a request alone.
 func candidates(s *Snapshot, w *Want, prefill, decode *pool, all []way.Candidate) []way.Candidate {
 	d, p := *w, *w
 	d.Role, p.Role = Decode, Prefill

@@ -42,7 +42,7 @@ func comparePools(was, now []router.Entry) (c poolChange) {
 			c.moved = append(c.moved, fmt.Sprintf("%s %v -> %v", e.URL, old.Bootstrap, e.Bootstrap))
 		}
 		if stays && (old.Events != e.Events || old.Replay != e.Replay) {
-			c.announced = append(c.announced, fmt.Sprintf("%s %s -> %s", e.URL, orNone(old.Events), orNone(e.Events)))
+			c.announced = append(c.announced, fmt.Sprintf("%s %s -> %s", e.URL, eventsOf(old), eventsOf(e)))
 		}
 		if stays && old.Connector != e.Connector {
 			c.reconnected = append(c.reconnected, fmt.Sprintf("%s %s -> %s", e.URL, orNone(old.Connector), orNone(e.Connector)))
@@ -62,6 +62,14 @@ func byURL(entries []router.Entry) map[string]router.Entry {
 		by[e.URL] = e
 	}
 	return by
+}
+
+// eventsOf are the addresses of an engine's KV events and of their replay.
+func eventsOf(e router.Entry) string {
+	if e.Replay == "" {
+		return orNone(e.Events)
+	}
+	return e.Events + " (kv_replay " + e.Replay + ")"
 }
 
 // Changes says for a log line what differs between two configurations, with an entry for each

@@ -34,3 +34,16 @@ func TestChangesTellStates(t *testing.T) {
 		t.Errorf("%q, want %q", list, want)
 	}
 }
+
+// A change of the replay alone is told with what has changed.
+func TestChangesTellReplays(t *testing.T) {
+	was, now := Default(), Default()
+	was.Router.Prefill = router.MustEntries("http://p:1 kv_events=tcp://*:1 kv_replay=tcp://*:2")
+	now.Router.Prefill = router.MustEntries("http://p:1 kv_events=tcp://*:1 kv_replay=tcp://*:3")
+	_, _, list := Changes(was, now)
+	events := was.Router.Prefill[0].Events
+	want := fmt.Sprintf("prefill: KV events of http://p:1 %s (kv_replay %s) -> %s (kv_replay %s)", events, was.Router.Prefill[0].Replay, events, now.Router.Prefill[0].Replay)
+	if !slices.Equal(list, []string{want}) || was.Router.Prefill[0].Replay == now.Router.Prefill[0].Replay {
+		t.Errorf("%q, want %q", list, want)
+	}
+}
