@@ -183,6 +183,8 @@ func TestDocsMakeTargets(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatal("no pages", err)
 	}
+	further, _ := filepath.Glob("../docs/*/*.md")
+	pages = append(pages, further...)
 	for i := range pages {
 		pages[i] = strings.TrimPrefix(pages[i], "../")
 	}

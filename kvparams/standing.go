@@ -11,7 +11,7 @@ type How string
 
 // What can be done with them, from the most to the least.
 const (
-	Run      How = "run"      // the checks of make e2e, or those of docs/gpu.md, went through xpyd
+	Run      How = "run"      // the checks of make e2e, or those of docs/results/gpu.md, went through xpyd
 	Recorded How = "recorded" // their answers were recorded, and the tests read them
 	Read     How = "read"     // xpyd's side was written from their source, and tested with simulated engines
 )

@@ -20,7 +20,7 @@ import (
 
 // An open stream with events holds at most this much of heap and stacks, in bytes. Of its 12 KiB of read
 // buffer about half is never touched, so the resident memory of a stream is 3 to 4 KiB less. The goal of
-// docs/performance.md is 28 KiB.
+// docs/results/performance.md is 28 KiB.
 const openStream = 32_000
 
 // A stream that is open holds no more than it needs. Clients and engines are descriptors without any memory

@@ -21,7 +21,7 @@ type row struct {
 	dies  bool // or dies then
 }
 
-// fleetRows are the loads of docs/routing.md. The first seven were measured on two H200s.
+// fleetRows are the loads of docs/results/routing.md. The first seven were measured on two H200s.
 func fleetRows() []row {
 	of := func(all ...size) [][]size { return [][]size{all} }
 	turning := [][]size{{{5000, 250}}, {{1000, 1000}}, {{1024, 6}}, {{5000, 250}}}
@@ -241,7 +241,7 @@ func (r row) judge(t testing.TB, gpu card, n int, columns []column) (v beside, a
 	return v, all
 }
 
-// BenchmarkFleetTable prints the figures of docs/routing.md, and more.
+// BenchmarkFleetTable prints the figures of docs/results/routing.md, and more.
 func BenchmarkFleetTable(b *testing.B) {
 	for name, gpu := range map[string]card{"H200": h200(), "H100": h100()} {
 		for _, n := range []int{2, 3, 4} {
@@ -258,7 +258,7 @@ func BenchmarkFleetTable(b *testing.B) {
 }
 
 // Two engines without roles end whole answers about as soon as a fixed split or whole engines, in each row, although
-// which of these is the best differs from row to row. The goal is 1.03; docs/routing.md says which rows miss it.
+// which of these is the best differs from row to row. The goal is 1.03; docs/results/routing.md says which rows miss it.
 func TestFleetIsNearTheBestColumn(t *testing.T) {
 	var fixed []column
 	for _, c := range columns(2) {

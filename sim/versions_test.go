@@ -17,7 +17,7 @@ import (
 	"xpyd/internal/docs"
 )
 
-// update rewrites the table of docs/engines.md (make docs).
+// update rewrites the table of docs/results/engines.md (make docs).
 var update = flag.Bool("update", false, "rewrite the generated parts of docs/")
 
 // The minor releases 0.x of vLLM that xpyd is made for.
@@ -31,7 +31,7 @@ type seen struct {
 	before  *seen             // the recorded version before it
 }
 
-// The table of versions in docs/engines.md says what the recordings say, and nothing else.
+// The table of versions in docs/results/engines.md says what the recordings say, and nothing else.
 func TestDocsVersions(t *testing.T) {
 	folders := recordedVersions(t)
 	var all []*seen

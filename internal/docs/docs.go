@@ -17,7 +17,7 @@ func page(name string) string {
 		"reasons":    "metrics.md",
 		"errors":     "errors.md",
 		"events":     "admin.md",
-		"versions":   "engines.md",
+		"versions":   "results/engines.md",
 		"connectors": "connectors.md",
 	}[name]
 }

@@ -3,7 +3,7 @@
 Each has the shape of a published model and a small byte-level tokenizer. A model with dummy weights
 answers with arbitrary ids, so every id of the model has a text. This matters: for as long as an answer
 has no text, vLLM's API server decodes its whole prompt again for each token. At 5,000 tokens that takes
-a millisecond of its only event loop, and at 1,000 tokens a second the server stalls (docs/gpu.md).
+a millisecond of its only event loop, and at 1,000 tokens a second the server stalls (docs/results/gpu.md).
 FOLDER/blank has the tokenizer without those texts, to show just that.
 """
 import json

@@ -1,11 +1,11 @@
-"""render.py: keeps what a run of rig.py brought home, and puts it as tables into docs/gpu.md.
+"""render.py: keeps what a run of rig.py brought home, and puts it as tables into docs/results/gpu.md.
 
   render.py --add FOLDER... NAME  keeps FOLDER/summary.json (or the ucx.json of ucx.py), without what no table shows,
                                 as results/NAME.json. The steps of several folders stand one after the other, for
                                 plans with the same engines and contenders. In place of a folder, a file of results/
                                 adds what was kept before
-  render.py                     replaces each block of docs/gpu.md between <!-- NAME TABLE --> and <!-- end -->
-                                and draws docs/img/gpu-NAME.svg for each block <!-- NAME pareto -->
+  render.py                     replaces each block of docs/results/gpu.md between <!-- NAME TABLE --> and <!-- end -->
+                                and draws docs/results/img/gpu-NAME.svg for each block <!-- NAME pareto -->
   render.py --check             fails where the document or a drawing has other figures than the results
 """
 import json
@@ -18,7 +18,7 @@ import tarfile
 import plot
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DOC = os.path.join(HERE, "..", "..", "docs", "gpu.md")
+DOC = os.path.join(HERE, "..", "..", "docs", "results", "gpu.md")
 NIXL = ("nixl_xfer_time_seconds", "nixl_post_time_seconds", "nixl_bytes_transferred", "nixl_num_descriptors")
 
 
@@ -370,7 +370,7 @@ def main(args):
     text = read(DOC)
     new, drawings, images = rendered(text), drawn(text), os.path.join(os.path.dirname(DOC), "img")
     if args and (new != text or not is_drawn(images, drawings)):
-        raise SystemExit("docs/gpu.md: its tables or drawings are not those of scripts/gpu/results; run scripts/gpu/render.py")
+        raise SystemExit("docs/results/gpu.md: its tables or drawings are not those of scripts/gpu/results; run scripts/gpu/render.py")
     if not args:
         for path, what in {DOC: new, **{os.path.join(images, n): svg for n, svg in drawings.items()}}.items():
             with open(path, "w") as f:

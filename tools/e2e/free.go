@@ -11,7 +11,7 @@ import (
 )
 
 // The check free: how soon the prefill engine's blocks are free after each thing that may
-// happen to them. docs/engines.md has its table.
+// happen to them. docs/results/engines.md has its table.
 
 const (
 	freeTokens = 1500             // of each prompt, so that P computes for a while

@@ -64,7 +64,7 @@ func main() {
 func run() int {
 	var o options
 	pick := flag.String("run", "", "only checks whose name matches")
-	name := flag.String("connector", connectors()[0].name, "how KV travels between the engines; the checks are those of docs/engines.md")
+	name := flag.String("connector", connectors()[0].name, "how KV travels between the engines; the checks are those of docs/results/engines.md")
 	guarded := flag.Bool("guard", false, "stop the engines named on standard input when that ends; e2e starts this itself")
 	flag.BoolVar(&o.wrongs, "wrongs", false, "build xpyd with one thing wrong after the other, -run picks which: a check must fail by each")
 	flag.StringVar(&o.xpyd, "xpyd", "./xpyd", "program to judge")
