@@ -333,6 +333,16 @@ def result_of(name):
         return json.load(f)
 
 
+def made(result):
+    """On what and when a result was measured, as a line below its table."""
+    if not isinstance(result, dict):
+        return ""
+    of = result["versions"]
+    commit = re.search(r"commit (?!unknown)(\S{7})", of["xpyd"])
+    return (f"\n\n{result['started'][:10]}, {len(of['gpus'])} {of['gpus'][0].removeprefix('NVIDIA ')}, vLLM {of['vllm']}, NIXL {of['nixl']}"
+            + (f", xpyd {commit[1]}" if commit else ""))
+
+
 def rendered(text):
     def block(m):
         if m[2] == "pareto":
@@ -340,7 +350,7 @@ def rendered(text):
         elif m[2] == "agrees":  # with the same plans, under the same name
             what = agrees(result_of(m[1]), result_of("sim-" + m[1]))
         else:
-            what = TABLES[m[2]](result_of(m[1]))
+            what = TABLES[m[2]](result_of(m[1])) + made(result_of(m[1]))
         return f"<!-- {m[1]} {m[2]} -->\n{what}\n<!-- end -->"
     return BLOCK.sub(block, text)
 

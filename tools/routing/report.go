@@ -45,7 +45,7 @@ func (r *Results) topologies() []string {
 	return all
 }
 
-// Markdown is all tables.
+// Markdown is all tables, or, for a page with the charts in images, the goals and the charts: results.md has the tables.
 func (r *Results) Markdown(images string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d measurements at a time, seed %d. Ratios are to xpyd's %s.\n%s", r.Intro(r.LengthS), r.Parallel, r.Seed, baseline, r.Notes.Markdown())
@@ -59,6 +59,9 @@ func (r *Results) Markdown(images string) string {
 		fmt.Fprintf(&b, "\n### %s\n", topology)
 		for _, d := range drawings() {
 			fmt.Fprintf(&b, "\n![%s, %s](%s%s)\n", d.title, topology, images, d.file(topology))
+		}
+		if images != "" {
+			continue
 		}
 		for _, m := range r.Measurements {
 			if m.Topology == topology {
