@@ -46,3 +46,12 @@ func (t *teller) banned(x router.Pair, on bool) {
 	event.Partner = x.Decode.URL
 	t.journal.Tell(line, event)
 }
+
+// planned tells that engines without a role have another plan.
+func (t *teller) planned(p router.PlanNow) {
+	line := t.log.Info()
+	if p.Model != "" {
+		line.Str("model", p.Model)
+	}
+	t.journal.Tell(line, journal.Event{Kind: journal.Plan, Text: "the engines without a role have another plan", Change: p.Why})
+}

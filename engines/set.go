@@ -132,6 +132,7 @@ func (s *Set) Start() {
 	tell := &teller{s.Journal, s.cfg.Log, s.cfg.Log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}), s.cfg.Ejected}
 	s.cfg.Router.OnEject(tell.ejected)
 	s.cfg.Router.OnBan(tell.banned)
+	router.OnPlan(s.cfg.Router, tell.planned)
 	for _, role := range router.Roles() {
 		for _, m := range s.cfg.Router.Snapshot().Members(role) {
 			s.join(m.Backend)

@@ -12,6 +12,15 @@ type Advice struct {
 	Balanced map[string]int
 	Prices   map[string]Price // by work
 	Reuse    float64          // below 0: not known
+	Plans    []Plan           // for engines without a role
+}
+
+// Plan is how many engines without a role only prefill, and how many do the rest.
+type Plan struct {
+	Model           string // empty where all engines serve the same
+	Prefill, Decode int
+	Changes         int
+	Gain            float64
 }
 
 // Price is what a leg costs in seconds: a fixed part, and a part for each token. Error is the median
@@ -28,6 +37,9 @@ var (
 	perTokenDesc   = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time for each token of a prefill, a transfer to decode, or a prefill on decode (local).", []string{"work"}, nil)
 	perLegDesc     = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Fixed part of the time of a prefill, a transfer, or a prefill on decode (local), as measured.", []string{"work"}, nil)
 	priceErrorDesc = prometheus.NewDesc("xpyd_price_error_ratio", "Median error of the price over the last 32 legs, as a share of the price.", []string{"work"}, nil)
+	planDesc       = prometheus.NewDesc("xpyd_plan_engines", "Engines without a role that by the plan in force only prefill (prefill), or serve all else (decode). model is empty where all engines serve the same.", []string{"model", "role"}, nil)
+	changesDesc    = prometheus.NewDesc("xpyd_plan_changes_total", "How often the plan for engines without a role became another one.", []string{"model"}, nil)
+	gainDesc       = prometheus.NewDesc("xpyd_plan_gain_ratio", "Part of the time of a whole answer that the plan should save, beside all engines without a role serving whole, or if they do, beside the best number that prefill.", []string{"model"}, nil)
 )
 
 // WatchAdvice adds the gauges. It is called once.
@@ -44,12 +56,15 @@ func (adviceCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- perTokenDesc
 	ch <- perLegDesc
 	ch <- priceErrorDesc
+	ch <- planDesc
+	ch <- changesDesc
+	ch <- gainDesc
 }
 
 func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
 	a := c.read()
-	send := func(d *prometheus.Desc, v float64, label string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
+	send := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	for role, load := range a.Loads {
 		send(poolLoadDesc, load, role)
@@ -59,6 +74,12 @@ func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if a.Reuse >= 0 {
 		ch <- prometheus.MustNewConstMetric(reuseDesc, prometheus.GaugeValue, a.Reuse)
+	}
+	for _, p := range a.Plans {
+		send(planDesc, float64(p.Prefill), p.Model, "prefill")
+		send(planDesc, float64(p.Decode), p.Model, "decode")
+		send(gainDesc, p.Gain, p.Model)
+		ch <- prometheus.MustNewConstMetric(changesDesc, prometheus.CounterValue, float64(p.Changes), p.Model)
 	}
 	for work, p := range a.Prices {
 		send(perTokenDesc, p.PerToken, work)

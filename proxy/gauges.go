@@ -74,6 +74,9 @@ func adviceGauges(rt *router.Router) metrics.Advice {
 	if a.BalancedDecode > 0 {
 		out.Balanced[router.Prefill.String()], out.Balanced[router.Decode.String()] = a.BalancedPrefill, a.BalancedDecode
 	}
+	for _, p := range router.Plans(rt) {
+		out.Plans = append(out.Plans, metrics.Plan{Model: p.Model, Prefill: p.Prefill, Decode: p.Engines - p.Prefill, Changes: p.Changes, Gain: p.Gain})
+	}
 	for work, p := range rt.Prices() {
 		out.Prices[work] = metrics.Price{Fixed: p.Fixed, PerToken: p.PerToken, Error: p.Error}
 	}

@@ -95,11 +95,8 @@ func route(c *completion, want router.Want) *router.Errand {
 	if c.path != pathDisaggregated || c.chosen || c.round.n > 1 || c.dialect().Concurrent() {
 		return nil
 	}
-	e := router.Route(c.snap, want, c.req.MostTokens(), !c.req.Stream())
-	if e != nil && e.Plan != "" {
-		c.s.log.Info().Str("plan", e.Plan).Msg("the engines without a role have another plan")
-	}
-	return e
+	turn(&want, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
+	return router.Route(c.snap, want, c.req.MostTokens(), !c.req.Stream())
 }
 
 // price tells the router how long the prefill leg took and for how many tokens.

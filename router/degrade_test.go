@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -282,5 +283,26 @@ func TestOutage(t *testing.T) {
 	never.Snapshot().Backends(Prefill)[0].force(Unknown)
 	if none.Snapshot().Unjudged() || never.Snapshot().Unjudged() {
 		t.Error("a pool that nobody is sent to has to be checked first")
+	}
+}
+
+// A request without its prefill goes to an engine without a role once the share of those that only decode is spent.
+func TestTheShareIsOfEnginesThatOnlyDecode(t *testing.T) {
+	r, _ := roleless(t, 1, func(c *Config) { c.Decode, c.DecodeMaxInFlight = urls("d", 1), 4 })
+	s := share(r, 0.25) // of two backends with 4 slots: 2 requests
+	allUp(s)
+	var got []string
+	for range 7 {
+		l := &Lease{}
+		if err := s.AcquireFor(aloneOnDecode, l); err != nil {
+			got = append(got, err.Error())
+			continue
+		}
+		defer l.Release(OK)
+		got = append(got, name(l.Backend))
+	}
+	slices.Sort(got)
+	if want := []string{"d1", "d1", "e1", "e1", "e1", "e1", ErrBusy.Error()}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -2,8 +2,10 @@ package router
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"xpyd/router/way"
 )
@@ -19,8 +21,6 @@ type Errand struct {
 	trip   *way.Trip
 	// Decode makes the answer. Prefill computes the prompt, and is nil if Decode does that too.
 	Prefill, Decode *Backend
-	// Plan is the plan, if it has become another one with this request.
-	Plan string
 }
 
 // fleets are what is known of engines without a role, by the model that they serve; "" where all serve the same.
@@ -28,9 +28,11 @@ type fleets struct {
 	mu      sync.Mutex
 	engines sync.Mutex // guards the lanes of all engines, and what the fleets know
 	byModel map[string]*way.Fleet
+	tell    atomic.Pointer[func(PlanNow)]
 }
 
-func (f *fleets) of(model string) *way.Fleet {
+// of is the fleet of a model. When another one comes, those of models that no engine lists any more are forgotten.
+func (f *fleets) of(model string, listed *listing) *way.Fleet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x := f.byModel[model]
@@ -38,6 +40,7 @@ func (f *fleets) of(model string) *way.Fleet {
 		if x = way.New(&f.engines); f.byModel == nil {
 			f.byModel = map[string]*way.Fleet{}
 		}
+		maps.DeleteFunc(f.byModel, func(id string, _ *way.Fleet) bool { return !listed.lists([]byte(id)) })
 		f.byModel[model] = x
 	}
 	return x
@@ -72,14 +75,13 @@ func Route(s *Snapshot, w Want, most int, whole bool) *Errand {
 	if decode != s.decode { // so the model is one that engines have
 		model = string(w.Model)
 	}
-	e.fleet = s.router.fleets.of(model)
-	e.trip = e.fleet.Choose(seconds(s.router.now()), way.Request{Prompt: w.Tokens, Most: most, Quiet: whole}, all)
+	e.fleet = s.router.fleets.of(model, s.decode.models.Load())
+	e.trip = e.fleet.Choose(seconds(s.router.now()), way.Request{Prompt: w.Tokens, Most: most, Quiet: whole, Sender: mix(w.Flow) ^ hashOf(string(w.Model))}, all)
 	if e.trip == nil {
 		return nil
 	}
-	if e.trip.Planned {
-		p, _ := e.fleet.Now()
-		e.Plan = p.String()
+	if f := s.router.fleets.tell.Load(); f != nil && e.trip.Planned {
+		(*f)(planNow(s.router, model, e.fleet))
 	}
 	e.Decode = ownerOfLane(decode, e.trip.Way.Decode)
 	if !e.trip.Way.Whole() {
@@ -115,29 +117,39 @@ func candidates(s *Snapshot, w *Want, prefill, decode *pool, all []way.Candidate
 	}
 	qd, qp, any := s.query(&d, decode), s.query(&p, prefill), false
 	for _, b := range decode.backends {
-		switch t := b.Twin(); {
-		case b.Bound.Load():
+		if b.Bound.Load() {
 			return nil
-		case !inPlan(b, qd.now):
-		case t == nil:
-			all = append(all, way.Candidate{Engine: &b.lane, Cached: cached(known, b), Decodes: true, NoAnswer: !qd.fit(b)})
-		default:
-			any = true
-			all = append(all, way.Candidate{
-				Engine: &b.lane, Cached: max(cached(known, b), cached(knownP, t)), Decodes: true, NoAnswer: !qd.fit(b),
-				Prefills: slices.Contains(prefill.backends, t), NoPrompt: !qp.fit(t),
-			})
 		}
+		if !inPlan(b, qd.now) {
+			continue
+		}
+		c := way.Candidate{Engine: &b.lane, Cached: cached(known, b), Decodes: true, Share: qd.share(b), Requests: b.load(qd.now, false), Room: roomOf(b)}
+		if c.NoAnswer = c.Share == 0; b.Twin() != nil {
+			any = true
+			share := qp.share(b.Twin())
+			c.Cached, c.Share = max(c.Cached, cached(knownP, b.Twin())), max(c.Share, share)
+			c.Prefills, c.NoPrompt = slices.Contains(prefill.backends, b.Twin()), share == 0
+		}
+		all = append(all, c)
 	}
 	for _, b := range prefill.backends {
 		if b.Twin() == nil && inPlan(b, qp.now) {
-			all = append(all, way.Candidate{Engine: &b.lane, Cached: cached(knownP, b), Prefills: true, NoPrompt: !qp.fit(b)})
+			share := qp.share(b)
+			all = append(all, way.Candidate{Engine: &b.lane, Cached: cached(knownP, b), Prefills: true, NoPrompt: share == 0, Share: share})
 		}
 	}
 	if !any {
 		return nil
 	}
 	return all
+}
+
+// roomOf is how many tokens the engine's KV cache has, by its last reading, or 0. Only a restart changes that.
+func roomOf(b *Backend) float64 {
+	if e := b.engine.Load(); e != nil {
+		return float64(max(0, e.KVTokens()))
+	}
+	return 0
 }
 
 // inPlan reports that the plan counts on b, even if it takes no request at this moment.
@@ -217,6 +229,15 @@ type PlanNow struct {
 	Engines int     `json:"engines"`
 	Seconds float64 `json:"seconds"`
 	Why     string  `json:"why"`
+	// Gain is the part of an answer's time that the plan is expected to save, beside all engines serving whole, or if they
+	// do, beside the best number that prefill. Changes is how often the plan became another one.
+	Gain    float64 `json:"gain"`
+	Changes int     `json:"changes"`
+}
+
+func planNow(r *Router, model string, f *way.Fleet) PlanNow {
+	p, since, changes := f.Now()
+	return PlanNow{model, p.Prefill, p.Engines, seconds(r.now()) - since, p.String(), p.Gain(), changes}
 }
 
 // Plans lists the plans in force, by model. There is none for engines with roles, and before the first few requests.
@@ -224,10 +245,13 @@ func Plans(r *Router) (all []PlanNow) {
 	r.fleets.mu.Lock()
 	defer r.fleets.mu.Unlock()
 	for model, f := range r.fleets.byModel {
-		if p, since := f.Now(); p.Engines > 0 {
-			all = append(all, PlanNow{model, p.Prefill, p.Engines, seconds(r.now()) - since, p.String()})
+		if p := planNow(r, model, f); p.Engines > 0 {
+			all = append(all, p)
 		}
 	}
 	slices.SortFunc(all, func(a, b PlanNow) int { return cmp.Compare(a.Model, b.Model) })
 	return all
 }
+
+// OnPlan makes the router call f when a plan has become another one. Its terms are those of OnEject.
+func OnPlan(r *Router, f func(PlanNow)) { r.fleets.tell.Store(&f) }

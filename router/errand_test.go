@@ -1,6 +1,7 @@
 package router
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -122,15 +123,43 @@ func TestPlansAreTold(t *testing.T) {
 		t.Errorf("%+v before any request", all)
 	}
 	said := ""
+	OnPlan(x.r, func(p PlanNow) { said = p.Why })
 	for range 40 {
-		e := Route(x.s, Want{Role: Decode, Tokens: 5000}, 250, false)
-		if e.Plan != "" {
-			said = e.Plan
-		}
+		Route(x.s, Want{Role: Decode, Tokens: 5000}, 250, false)
 		x.now = x.now.Add(125 * time.Millisecond)
 	}
 	all := Plans(x.r)
-	if len(all) != 1 || all[0].Engines != 2 || all[0].Model != "" || all[0].Seconds <= 0 || all[0].Why == "" || said == "" {
+	if len(all) != 1 || all[0].Engines != 2 || all[0].Model != "" || all[0].Seconds <= 0 || all[0].Why == "" || all[0].Changes == 0 || all[0].Gain <= 0 || said == "" {
 		t.Errorf("%+v, and %q for the log", all, said)
+	}
+}
+
+// What is known of models that no engine lists any more is forgotten.
+func TestFleetsOfModelsThatWereServed(t *testing.T) {
+	x := anyRole(t, 2, nil)
+	for i := range 20 {
+		model := fmt.Sprint("m", i)
+		for j, b := range x.s.Backends(Decode) {
+			b.SetModels([]string{model, fmt.Sprint("of engine ", j)})
+		}
+		if Route(x.s, Want{Role: Decode, Tokens: 100, Model: []byte(model)}, -1, false) == nil {
+			t.Fatal("no way")
+		}
+	}
+	if n := len(x.r.fleets.byModel); n != 1 {
+		t.Errorf("%d fleets are known, of one model", n)
+	}
+}
+
+// The KV cache of an engine is as large as its metrics say, and what others have there counts.
+func TestCandidatesAsTheirMetricsSay(t *testing.T) {
+	x := anyRole(t, 2, func(c *Config) { c.Engines[1].Weight = 0.5 })
+	e := UnknownEngine()
+	e.BlockSize, e.Blocks, e.Running, e.Waiting = 16, 1000, 5, 2
+	x.s.Backends(Decode)[0].SetEngine(e, 0, time.Second)
+	w := Want{Role: Decode, Tokens: 100}
+	all := candidates(x.s, &w, x.s.prefill, x.s.decode, nil)
+	if a, b := all[0], all[1]; a.Room != 16000 || a.Requests != 7 || a.Share != 1 || b.Room != 0 || b.Requests != 0 || b.Share != 0.5 {
+		t.Errorf("%+v, %+v", a, b)
 	}
 }

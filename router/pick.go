@@ -36,13 +36,15 @@ type Want struct {
 	// Unbound says, for decode, that the request has no prefill at all, so the backend must serve it
 	// alone.
 	Unbound bool
-	// Flow names the sender of the request, a client or its key, for the queue. Priority is the place
+	// Flow names the sender of the request, a client or its key, for the queue and for Route. Priority is the place
 	// of the request in the queue of its sender; lower is sooner, as in vLLM.
 	Flow     uint64
 	Priority int
 	// Degraded says, for decode, that the request should have had a prefill. It counts against the
 	// share of such requests, see Degrade.
 	Degraded bool
+	// roleless says, for decode, that only engines without a role may serve the request: the share of the others is spent.
+	roleless bool
 }
 
 // query is a Want at one moment, as policies read it. It is passed by value, because a pointer
@@ -67,6 +69,7 @@ type query struct {
 	bounded      bool
 	apart        *Backend // of the request's other leg; it gets no backend on the same engine; nil if none could be
 	alone        bool     // the backend must serve the request without a prefill, and some of the list do not
+	roleless     bool     // the backend's engine must have no role, see Want.roleless
 }
 
 // query turns w into a query of p, which is its pool or a part of it.
@@ -92,6 +95,7 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 			q.pairs.bans = *bans
 		}
 	}
+	q.roleless = w.roleless
 	q.alone = w.Unbound && slices.ContainsFunc(p.backends, func(b *Backend) bool { return b.Bound.Load() })
 	q.ready()
 	return q
@@ -103,7 +107,7 @@ func (q *query) ready() {
 	if q.limit > 0 {
 		q.plain = min(q.limit, marked)
 	}
-	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.bounded || q.apart != nil || q.alone {
+	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.bounded || q.apart != nil || q.alone || q.roleless {
 		q.plain = 0
 	}
 }
@@ -157,9 +161,9 @@ func (q *query) barred(b *Backend) bool {
 	return slices.Contains(q.skip, b) || q.apart != nil && SharesEngine(q.apart, b)
 }
 
-// pairsUp reports that b has a wire that can be of use, and serves the request alone if it must.
+// pairsUp reports that b has a wire that can be of use, serves the request alone if it must, and has no role if it may not.
 func (q *query) pairsUp(b *Backend) bool {
-	return (!q.bounded || slices.ContainsFunc(q.wires, wireOf(b).suits)) && (!q.alone || unbound(b))
+	return (!q.roleless || b.Twin() != nil) && (!q.bounded || slices.ContainsFunc(q.wires, wireOf(b).suits)) && (!q.alone || unbound(b))
 }
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && occupied(b) >= q.limit }
@@ -300,7 +304,11 @@ func (s *Snapshot) acquire(w *Want, l *Lease) error {
 		return s.reserve(w, l)
 	}
 	if !s.takeShare() {
-		return ErrBusy
+		whole := *w
+		if whole.roleless = true; s.reserve(&whole, l) != nil {
+			return ErrBusy
+		}
+		return nil
 	}
 	defer func() { // also if the choice panics
 		if l.degraded = l.Held() && l.Backend.Twin() == nil; !l.degraded {

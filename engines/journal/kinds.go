@@ -14,6 +14,7 @@ const (
 	Restarted Kind = "restarted"
 	Banned    Kind = "banned"
 	Unbanned  Kind = "unbanned"
+	Plan      Kind = "plan"
 
 	Add     Kind = "add"
 	Change  Kind = "change"
@@ -55,6 +56,7 @@ func Meanings() []Meaning {
 		{Restarted, "it has been started again, by its own metrics or handles"},
 		{Banned, "transfers between the prefill engine and its partner fail, so the pair is not used"},
 		{Unbanned, "they work again"},
+		{Plan, "another number of the engines without a role only prefill, and why"},
 		{Add, "an operator has added an engine"},
 		{Change, "an operator has changed its weight or role"},
 		{Drain, "an operator drains it"},

@@ -23,6 +23,8 @@ type Engine struct {
 	context float64 // tokens that both will have in the cache half-way
 	running float64 // those of the former
 
+	trips    float64 // requests that it serves in part or whole
+	offered  float64 // turns by its share, see Fleet.begin
 	slower   float64 // than the model, less 1
 	told     bool    // it has shown how slow it is, since the last look at the plan
 	prefills bool    // and makes no answers, by the plan
@@ -76,7 +78,9 @@ func (e *Engine) remove(now float64, t *Trip) {
 	if i == 0 {
 		e.since = now
 	}
-	e.prompts = slices.Delete(e.prompts, i, i+1)
+	if e.prompts = slices.Delete(e.prompts, i, i+1); !t.Way.Whole() {
+		e.trips--
+	}
 	e.pending -= t.fresh
 	e.computed += t.fresh
 	if len(e.prompts) == 0 {

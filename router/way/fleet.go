@@ -17,6 +17,10 @@ type Candidate struct {
 	Prefills, Decodes bool // what it may do
 	// NoPrompt and NoAnswer say that it takes no further one at the moment. It counts for the plan all the same.
 	NoPrompt, NoAnswer bool
+	// Share is the part of a full load that it takes, above 0 and up to 1: by its weight, and while it starts.
+	Share float64
+	// Requests is all that it has in any way, whoever sent it. Room is how many tokens its KV cache has, or 0.
+	Requests, Room float64
 }
 
 // Request is what is known of a request before it has a way.
@@ -24,6 +28,8 @@ type Request struct {
 	Prompt int  // tokens
 	Most   int  // tokens of the answer, or 0
 	Quiet  bool // the answer comes whole, and does not show when it began
+	// Sender is a hash of who asks and for which model, as the lengths of answers differ by it; 0: not known.
+	Sender uint64
 }
 
 // Fleet is the engines of one model. Its methods may be called at the same time.
@@ -33,8 +39,10 @@ type Fleet struct {
 	traffic traffic
 	plan    Plan
 	changed float64 // when the plan became another one
+	changes int     // how often it did
 	next    float64 // when it is looked at again
 	turn    int     // the engine that is looked at first
+	room    float64 // tokens of the KV cache of an engine, by what they say; 0 if none has said so
 }
 
 // New returns a fleet that knows nothing yet. An engine may be in several fleets, if these have one mutex.
@@ -54,16 +62,17 @@ func (f *Fleet) Choose(now float64, r Request, all []Candidate) *Trip {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.model.model()
-	t, most := &Trip{prompt: float64(r.Prompt), quiet: r.Quiet}, float64(r.Most)
+	t, most := &Trip{prompt: float64(r.Prompt), quiet: r.Quiet, who: who(r.Sender, float64(r.Prompt))}, float64(r.Most)
 	if r.Most <= 0 {
 		most = unbounded
 	}
-	t.says = f.traffic.expect(now, t.prompt, most, f.token(&m))
+	t.says = f.traffic.expect(now, t.prompt, most, f.token(&m), t.who)
 	fresh := t.prompt
 	for _, c := range all {
 		c.Engine.settle(now, f)
 		fresh = min(fresh, max(1, t.prompt-float64(c.Cached)))
 	}
+	weigh(all)
 	f.traffic.came(now, t.prompt, fresh, most)
 	if now >= f.next {
 		t.Planned = f.look(now, &m, all)
@@ -100,10 +109,11 @@ func (f *Fleet) look(now float64, m *Model, all []Candidate) (changes bool) {
 		}
 	}
 	most = min(most, len(all)-1)
-	best, other := m.best(len(all), least, most, classes, usualRoom)
+	f.room = meanRoom(all)
+	best, other := m.best(len(all), least, most, classes, f.room)
 	same := f.plan
 	same.Engines, same.Prefill = len(all), min(max(same.Prefill, least), most)
-	if same = m.evaluate(same, classes, usualRoom); best.Mean >= (1-better)*same.Mean {
+	if same = m.evaluate(same, classes, f.room); best.Mean >= (1-better)*same.Mean {
 		if best.Prefill != same.Prefill {
 			other = best
 		}
@@ -112,10 +122,44 @@ func (f *Fleet) look(now float64, m *Model, all []Candidate) (changes bool) {
 	best.Other, best.OtherMean = other.Prefill, other.Mean
 	if changes = best.Prefill != f.plan.Prefill || best.Engines != f.plan.Engines; changes {
 		f.changed = now
+		f.changes++
 	}
 	f.plan = best
 	f.assign(all)
 	return changes
+}
+
+// meanRoom is that of the engines that say how much they have.
+func meanRoom(all []Candidate) float64 {
+	sum, n := 0.0, 0.0
+	for _, c := range all {
+		if c.Room > 0 {
+			sum, n = sum+c.Room, n+1
+		}
+	}
+	if n == 0 {
+		return usualRoom
+	}
+	return sum / n
+}
+
+// weigh makes the shares parts of the greatest one. An engine that is slower than those of the greatest share gets less for
+// that already, so its share counts for the rest only: a weight that says how fast it is does not count twice.
+func weigh(all []Candidate) {
+	most, fastest := 0.0, 1.0
+	for _, c := range all {
+		switch slow := c.Engine.slow(); {
+		case c.Share > most:
+			most, fastest = c.Share, slow
+		case c.Share == most:
+			fastest = min(fastest, slow)
+		}
+	}
+	for i, c := range all {
+		if c.Share > 0 {
+			all[i].Share = min(1, c.Share/most*max(1, c.Engine.slow()/fastest))
+		}
+	}
 }
 
 // level makes the middle one of the engines that have told something since the last time the measure of them: what they
@@ -212,17 +256,17 @@ func (f *Fleet) cheapest(now float64, t *Trip, m *Model, all []Candidate) bool {
 			}
 		}
 	}
-	f.turn++
+	first := f.begin(all)
 	for k := range all {
-		i := (k + f.turn) % len(all) // so engines that cost about the same take turns
+		i := (k + first) % len(all)
 		c, prompt, answer := all[i], 0.0, 0.0
 		if c.Prefills && !c.NoPrompt {
-			prompt = f.promptCost(now, c.Engine, t.beside(c), m)
+			prompt = f.promptCost(now, c, t.beside(c), m)
 			prompts.offer(i, prompt)
 		}
 		if c.Decodes && !c.NoAnswer {
-			answer = f.answerCost(t, c.Engine, m)
-			answers.offer(i, answer+m.Handoff+m.HandoffToken*(t.beside(c)+c.Engine.moving)+m.Prompt*c.Engine.slow()*c.Engine.todo(now, m))
+			answer = f.answerCost(t, c, m)
+			answers.offer(i, answer+m.Handoff+m.HandoffToken*(t.beside(c)+c.Engine.moving/c.Share)+m.Prompt*c.Engine.slow()*c.Engine.todo(now, m)/c.Share)
 		}
 		if c.Prefills && c.Decodes && !c.NoPrompt && !c.NoAnswer {
 			take(i, i, prompt+answer)
@@ -241,34 +285,67 @@ func (f *Fleet) cheapest(now float64, t *Trip, m *Model, all []Candidate) bool {
 // beside is the tokens of the prompt that the engine has not in its cache. It computes one at least.
 func (t *Trip) beside(c Candidate) float64 { return max(1, t.prompt-float64(c.Cached)) }
 
+// begin is the engine that is looked at first, so that engines that cost about the same take turns. One that takes a part of a
+// full load takes that part of its turns.
+func (f *Fleet) begin(all []Candidate) int {
+	for range maxOffers {
+		f.turn++
+		e := all[f.turn%len(all)].Engine
+		was := e.offered
+		if e.offered += all[f.turn%len(all)].Share; math.Floor(e.offered) > math.Floor(was) {
+			break
+		}
+	}
+	return f.turn % len(all)
+}
+
+// maxOffers bounds the turns that one request looks at.
+const maxOffers = 16
+
 // promptCost is the time until an engine has computed so many tokens, and the pauses of its answers meanwhile. One that
-// answers by the plan will have the answers of the plan.
-func (f *Fleet) promptCost(now float64, e *Engine, fresh float64, m *Model) float64 {
+// answers by the plan will have the answers of the plan. What it has counts for more, the less of a full load it takes.
+func (f *Fleet) promptCost(now float64, c Candidate, fresh float64, m *Model) float64 {
+	e := c.Engine
 	work := m.Prompt * e.slow() * fresh
-	answers := e.answers
+	answers := (e.answers + c.others()) / c.Share
 	if f.plan.Prefill > 0 && !e.prefills {
 		answers = max(answers, f.plan.Answers)
 	}
-	return m.Prompt*e.slow()*e.todo(now, m) + work + answers*work
+	return m.Prompt*e.slow()*e.todo(now, m)/c.Share + work + answers*work
 }
 
-// answerCost is the time of the answer on an engine whose prompts take their share of its time, and by how much it makes
-// the steps of the other answers longer.
-func (f *Fleet) answerCost(t *Trip, e *Engine, m *Model) float64 {
-	share := f.plan.Share
+// answerCost is the time of the answer on an engine whose prompts take their share of its time, by how much it makes the
+// steps of the other answers longer, and the wait for room in the KV cache.
+func (f *Fleet) answerCost(t *Trip, c Candidate, m *Model) float64 {
+	e, share := c.Engine, f.plan.Share
 	if e.prefills {
 		share = 1 - (1-min(f.plan.PrefillShare, mostBusy))*(1-min(f.plan.PrefillShare, mostBusy))
 	}
-	others, own := e.answers+e.coming, t.prompt+t.says/2
-	token := m.step(others+1, e.context+own) / (1 - min(share, mostBusy))
-	return e.slow() * t.says * (token + others*(m.Stream+m.Context*own))
+	own := t.prompt + t.says/2
+	others, context := (e.answers+e.coming+c.others())/c.Share, (e.context+c.others()*own)/c.Share
+	token := m.step(others+1, context+own) / (1 - min(share, mostBusy))
+	full := max(0, (e.context+c.others()*own+own)/c.room(f)-1) // for each time that the room is used once more, an answer ends
+	return e.slow() * t.says * (token*(1+full) + others*(m.Stream+m.Context*own))
 }
 
-// Now is the plan in force, and since when.
-func (f *Fleet) Now() (p Plan, since float64) {
+// others is how many answers it makes that came another way. A prompt of those counts as an answer.
+func (c *Candidate) others() float64 { return max(0, c.Requests-c.Engine.trips) }
+
+func (c *Candidate) room(f *Fleet) float64 {
+	switch {
+	case c.Room > 0:
+		return c.Room
+	case f.room > 0:
+		return f.room
+	}
+	return usualRoom
+}
+
+// Now is the plan in force, since when, and how often there was another one.
+func (f *Fleet) Now() (p Plan, since float64, changes int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.plan, f.changed
+	return f.plan, f.changed, f.changes
 }
 
 // Model is what an engine takes for its steps.

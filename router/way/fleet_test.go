@@ -16,7 +16,7 @@ func near(t *testing.T, what string, got, want, within float64) {
 
 func engines(n int) (all []Candidate) {
 	for range n {
-		all = append(all, Candidate{Engine: &Engine{}, Prefills: true, Decodes: true})
+		all = append(all, Candidate{Engine: &Engine{}, Prefills: true, Decodes: true, Share: 1})
 	}
 	return all
 }
@@ -78,7 +78,7 @@ func TestFleetLearnsItsEngines(t *testing.T) {
 	m := f.Model()
 	near(t, "a prompt of 2,000", f.model.prompt.at(2000), 0.18, 0.02)
 	near(t, "a step", m.step(1, 2050), 0.030, 0.05)
-	near(t, "an answer", f.traffic.expect(now, 2000, unbounded, 0.03), 100, 0.01)
+	near(t, "an answer", f.traffic.expect(now, 2000, unbounded, 0.03, 0), 100, 0.01)
 }
 
 // An engine that is slow gets less, and its slowness is not taken for that of all. It is tried again now and then.
@@ -162,17 +162,99 @@ func TestQuietTripsAreComputedInTime(t *testing.T) {
 // The plan says what it is and why.
 func TestPlanTells(t *testing.T) {
 	f := New(new(sync.Mutex))
-	p, _ := f.Now()
+	p, _, _ := f.Now()
 	if s := p.String(); s != "no plan yet: it needs a few requests" {
 		t.Error(s)
 	}
 	serve(f, engines(2), 8, 100, 5000, 250)
-	p, _ = f.Now()
+	p, _, _ = f.Now()
 	if s := p.String(); !strings.HasPrefix(s, "1 of 2 engines prefill now, prompts of 5000 new tokens or more, because 8") || !strings.HasSuffix(s, "if all serve whole") {
 		t.Error(s)
 	}
-	p.Prefill, p.Other = 0, 1
+	p.Prefill, p.Other, p.OtherMean = 0, 1, p.Mean
 	if s := p.String(); !strings.HasPrefix(s, "all 2 engines serve whole requests now, because") || !strings.HasSuffix(s, "if 1 prefill") {
 		t.Error(s)
+	}
+	p.OtherMean *= 0.99
+	if s := p.String(); !strings.HasSuffix(s, "if 1 prefill, which is too little to change it") || p.Gain() != 0 {
+		t.Error(s)
+	}
+}
+
+// Who sends answers of a length of its own is expected to do so again, as others with prompts of that size are not.
+func TestAnswersBySender(t *testing.T) {
+	f, all, now := New(new(sync.Mutex)), engines(2), 0.0
+	ask := func(sender uint64, answer int) *Trip {
+		x := f.Choose(now, Request{Prompt: 2000, Sender: sender}, all)
+		f.First(now+0.1, x)
+		f.Ended(now+1, x, answer)
+		now += 2
+		return x
+	}
+	for range 40 {
+		ask(7, 20)
+		ask(8, 1000)
+	}
+	near(t, "an answer to the one", ask(7, 20).says, 20, 3)
+	near(t, "an answer to the other", ask(8, 1000).says, 1000, 0.1)
+	near(t, "an answer to anybody", ask(0, 0).says, 510, 0.1)
+	for sender := range uint64(5000) {
+		ask(sender+100, 5) // more than there is place for
+	}
+	near(t, "an answer after many others", ask(1<<40, 5).says, 5, 0.1)
+}
+
+// Engines that cost the same get requests by their shares, whether they are idle or busy.
+func TestSharesOfEngines(t *testing.T) {
+	for name, open := range map[string]int{"idle": 0, "busy": 120} {
+		f, all, got := New(new(sync.Mutex)), engines(3), map[*Engine]int{}
+		var trips []*Trip
+		for i := range 600 {
+			for i := range all {
+				all[i].Share = []float64{1, 1, 0.25}[i]
+			}
+			now := float64(i) / 10
+			x := f.Choose(now, Request{Prompt: 100}, all)
+			got[x.Way.Decode]++
+			f.First(now+0.009, x)
+			if trips = append(trips, x); len(trips) > open {
+				f.Ended(now+0.009+float64(open)/10, trips[0], 1)
+				trips = trips[1:]
+			}
+		}
+		near(t, name+": the requests of the one with a quarter share", float64(got[all[2].Engine]), 600*0.25/2.25, 0.2)
+	}
+}
+
+// A share that says how fast an engine is does not count on top of its speed.
+func TestShareOfASlowEngineCountsOnce(t *testing.T) {
+	all := engines(3)
+	all[2].Engine.slower, all[2].Share = 3, 0.25
+	if weigh(all); all[0].Share != 1 || all[2].Share != 1 {
+		t.Errorf("%+v", all)
+	}
+	all[2].Engine.slower, all[0].Share, all[1].Share, all[2].Share = 0, 0.5, 0.5, 0.125
+	if weigh(all); all[0].Share != 1 || all[2].Share != 0.25 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// An engine whose KV cache is full gets fewer answers, and so does one that has those of others.
+func TestRoomAndOthers(t *testing.T) {
+	for name, change := range map[string]func(c *Candidate){
+		"no room": func(c *Candidate) { c.Room = 10_000 },
+		"others":  func(c *Candidate) { c.Requests = 40 },
+	} {
+		f, all, got := New(new(sync.Mutex)), engines(2), 0
+		all[1].Room = 1e6
+		change(&all[0])
+		for range 40 {
+			if x := f.Choose(0, Request{Prompt: 2000, Most: 100}, all); x.Way.Decode == all[0].Engine {
+				got++
+			}
+		}
+		if got > 12 {
+			t.Errorf("%s: it gets %d of 40 answers", name, got)
+		}
 	}
 }

@@ -29,7 +29,7 @@ const horizon = 15
 
 const (
 	mostShare = 0.95 // an engine that is busier is taken for as busy, and what it cannot do waits
-	// room is how many tokens an engine's cache has if it does not say.
+	// usualRoom is how many tokens an engine's cache has if it does not say.
 	usualRoom = 256_000
 )
 
@@ -124,6 +124,14 @@ func (m *Model) best(engines, least, most int, classes []Class, room float64) (b
 	return whole, split
 }
 
+// Gain is the part of an answer's time that the plan saves beside Other, or 0 where there is none.
+func (p Plan) Gain() float64 {
+	if p.OtherMean <= p.Mean || math.IsInf(p.OtherMean, 1) {
+		return 0
+	}
+	return 1 - p.Mean/p.OtherMean
+}
+
 // String says what the plan is, and why.
 func (p Plan) String() string {
 	if p.Traffic.Rate == 0 {
@@ -139,7 +147,12 @@ func (p Plan) String() string {
 	case math.IsInf(p.OtherMean, 1) || p.OtherMean == 0:
 		return does + why
 	case p.Other == 0:
-		return does + why + fmt.Sprintf(", and %.3g s if all serve whole", p.OtherMean)
+		why += fmt.Sprintf(", and %.3g s if all serve whole", p.OtherMean)
+	default:
+		why += fmt.Sprintf(", and %.3g s if %d prefill", p.OtherMean, p.Other)
 	}
-	return does + why + fmt.Sprintf(", and %.3g s if %d prefill", p.OtherMean, p.Other)
+	if p.OtherMean < p.Mean {
+		why += ", which is too little to change it"
+	}
+	return does + why
 }

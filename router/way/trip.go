@@ -9,6 +9,7 @@ type Trip struct {
 	Planned bool
 
 	prompt, says, fresh, lacks float64 // tokens: of the prompt, of the answer, to compute, and to move
+	who                        uint64  // see traffic.expect
 	quiet                      bool
 	due                        float64 // when the prompt should have been computed
 	handed, first              float64 // times: to the engine whose turn it is, and of the first token
@@ -37,6 +38,10 @@ func (t *Trip) begin(now float64, m *Model) {
 	t.due = now + m.Step + m.Prompt*p.slow()*(p.todo(now, m)+t.fresh)
 	p.prompts = append(p.prompts, t)
 	p.pending += t.fresh
+	if !t.Way.Whole() {
+		p.trips++
+	}
+	d.trips++
 	d.coming++
 	d.context += t.halfway()
 }
@@ -67,6 +72,7 @@ func (f *Fleet) Whole(now float64, t *Trip, fresh int) {
 	}
 	t.Way.Prefill.remove(now, t)
 	d := t.Way.Decode
+	d.trips--
 	d.coming--
 	d.context -= t.halfway()
 	m := f.model.model()
@@ -116,10 +122,11 @@ func (f *Fleet) Ended(now float64, t *Trip, tokens int) {
 	t.answer(now, f) // if none has begun
 	e := t.Way.Decode
 	e.move(now)
+	e.trips--
 	e.answers--
 	e.running -= t.halfway()
 	e.context -= t.halfway()
-	f.traffic.answered(t.prompt, t.first, tokens)
+	f.traffic.answered(t.prompt, t.first, tokens, t.who)
 	if tokens > 1 && !t.quiet {
 		f.learnStep(now, t, float64(tokens-1))
 	}

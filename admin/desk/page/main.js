@@ -83,6 +83,7 @@ function advice(a) {
   const load = (l) => (l < 0 ? 'not known' : `${number(Math.round(l * 100))} %`);
   text($('advice'), `${say[a.short]} Load of prefill: ${load(a.prefill.load)}, of decode: ${load(a.decode.load)}.`);
   text($('arithmetic'), a.arithmetic);
+  text($('plans'), (a.plans || []).map((p) => `${p.model ? `${p.model}: ` : ''}${p.why}.`).join(' '));
 }
 
 function duration(seconds) {
