@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -64,23 +63,14 @@ func (b *bench) all(ctx context.Context, tests, env []string) results {
 	done := make(results, len(tests))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	next := make(chan string)
-	// Most tests wait for sockets and not for a processor. Those that measure time must not wait
-	// for each other.
-	for range max(2, runtime.NumCPU()) {
+	for _, t := range tests {
 		wg.Go(func() {
-			for t := range next {
-				r := b.try(ctx, t, env)
-				mu.Lock()
-				done[t] = r
-				mu.Unlock()
-			}
+			r := b.try(ctx, t, env)
+			mu.Lock()
+			defer mu.Unlock()
+			done[t] = r
 		})
 	}
-	for _, t := range tests {
-		next <- t
-	}
-	close(next)
 	wg.Wait()
 	return done
 }
@@ -117,9 +107,8 @@ func (b *bench) try(ctx context.Context, test string, env []string) result {
 		"-test.timeout", testTime.String(), "-test.run", overlay.Pattern(test))
 	cmd.Dir = filepath.Join(b.Root, dir) // go test does so too
 	cmd.Env = append(os.Environ(), env...)
-	start := time.Now()
-	output, err := cmd.CombinedOutput()
+	output, took, err := b.Places.Run(ctx, cmd)
 	r := judge(test, output, err)
-	r.took = time.Since(start)
+	r.took = took
 	return r
 }

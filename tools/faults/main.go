@@ -86,15 +86,14 @@ func run(ctx context.Context, o options) error {
 	if o.each != "" {
 		return runEach(ctx, o, b, rows)
 	}
-	rows = o.one.fit(rows)
-	if len(rows) == 0 {
+	if len(o.one.fit(rows)) == 0 {
 		return fmt.Errorf("no row that matches %q holds with pd.mode %s", o.pick, o.one.mode)
 	}
-	m, err := b.matrix(ctx, o.one, rows)
+	made, err := b.matrices(ctx, []routing{o.one}, rows)
 	if err != nil {
 		return err
 	}
-	return report(os.Stdout, m, o.verbose)
+	return report(os.Stdout, made[0], o.verbose)
 }
 
 // pickRows returns the rows whose ids match. With quick it returns those that depend on a choice.

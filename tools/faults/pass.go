@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -14,7 +15,7 @@ import (
 type matrixResult struct {
 	rows []rowResult
 	all  results
-	took time.Duration
+	took time.Duration // all its tests, which run side by side
 }
 
 func (m matrixResult) wrong() int {
@@ -27,19 +28,32 @@ func (m matrixResult) wrong() int {
 	return n
 }
 
-// matrix runs the tests of the rows with a routing.
-func (b *bench) matrix(ctx context.Context, r routing, rows []row) (matrixResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, passTime)
+// matrices runs the tests of the rows with each of some routings, all beside each other.
+func (b *bench) matrices(ctx context.Context, routings []routing, rows []row) ([]matrixResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(routings))*passTime)
 	defer cancel()
-	start := time.Now()
-	all := b.all(ctx, testsOf(rows), r.env())
-	if b.rerun {
-		b.again(ctx, all, r.env())
+	made := make([]matrixResult, len(routings))
+	var wg sync.WaitGroup
+	for i, r := range routings {
+		wg.Go(func() {
+			made[i].all = b.all(ctx, testsOf(r.fit(rows)), r.env())
+		})
+	}
+	wg.Wait()
+	for i, r := range routings {
+		m := &made[i]
+		if b.rerun {
+			b.again(ctx, m.all, r.env())
+		}
+		for _, got := range m.all {
+			m.took += got.took
+		}
+		m.rows = judgeRows(r.fit(rows), m.all)
 	}
 	if err := ctx.Err(); err != nil {
-		return matrixResult{}, fmt.Errorf("run the matrix: %w", err)
+		return nil, fmt.Errorf("run the matrix: %w", err)
 	}
-	return matrixResult{rows: judgeRows(rows, all), all: all, took: time.Since(start)}, nil
+	return made, nil
 }
 
 // churnTime is enough for churnHits of each phase, even on a busy machine.
@@ -86,17 +100,24 @@ func runEach(ctx context.Context, o options, b *bench, rows []row) error {
 	if err != nil {
 		return fmt.Errorf("read -each: %w", err)
 	}
-	out := &printer{w: os.Stdout}
-	var passes []pass
+	var chosen []routing
 	for _, r := range routings() {
-		fit := r.fit(rows)
-		if !want.MatchString(r.name) || len(fit) == 0 {
-			continue
+		if want.MatchString(r.name) && len(r.fit(rows)) > 0 {
+			chosen = append(chosen, r)
 		}
-		p := pass{routing: r}
-		if p.matrix, err = b.matrix(ctx, r, fit); err != nil {
-			return err
-		}
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("no routing matches %q", o.each)
+	}
+	made, err := b.matrices(ctx, chosen, rows)
+	if err != nil {
+		return err
+	}
+	out := &printer{w: os.Stdout}
+	passes := make([]pass, len(chosen))
+	for i, r := range chosen {
+		p := &passes[i]
+		p.routing, p.matrix = r, made[i]
 		if !o.quick {
 			c, err := churn(ctx, o.tools, r)
 			if err != nil {
@@ -104,11 +125,7 @@ func runEach(ctx context.Context, o options, b *bench, rows []row) error {
 			}
 			p.churn = &c
 		}
-		out.pass(p, o.verbose)
-		passes = append(passes, p)
-	}
-	if len(passes) == 0 {
-		return fmt.Errorf("no routing matches %q", o.each)
+		out.pass(*p, o.verbose)
 	}
 	return reportPasses(out, passes)
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -49,9 +48,9 @@ func (m mutant) expected() verdict {
 type result struct {
 	m       mutant
 	verdict verdict
-	output  string // of what gave the verdict
-	took    time.Duration
-	own     bool // in a build of its own
+	output  string        // of what gave the verdict
+	took    time.Duration // the test
+	own     bool          // in a build of its own
 }
 
 // These are the times of one run of a test, and of all that are named of a package. They are far
@@ -71,54 +70,36 @@ func (m mutant) timeout() time.Duration {
 // bench plants mutants, several at a time.
 type bench struct {
 	*overlay.Bench
-	chosen   []mutant          // what is tried
-	rerun    bool              // a control may fail once
-	building chan struct{}     // has room for as many builds of one mutant as there are processors
-	shared   map[string]string // test binaries that have many mutants, by the name of each that is there
+	chosen []mutant          // what is tried
+	rerun  bool              // a control may fail once
+	shared map[string]string // test binaries that have many mutants, by the name of each that is there
 }
 
 func newBench() (*bench, error) {
 	b, err := overlay.NewBench("mutants")
-	return &bench{Bench: b, building: make(chan struct{}, runtime.NumCPU())}, err
+	return &bench{Bench: b}, err
 }
 
 // all returns the results in the order of list, which begins with the controls. These must pass, so they
-// have the machine to themselves. No more mutants run at a time than keep the processors busy, because a
-// test that fails for want of a processor counts as one that has found its mutant.
+// have the machine to themselves. The places of the bench keep the others from taking each other's processors,
+// because a test that fails for want of one counts as one that has found its mutant.
 func (b *bench) all(ctx context.Context, list []mutant) []result {
 	n := 0
 	for n < len(list) && list[n].control() {
 		n++
 	}
-	results := b.some(ctx, list[:n], 0, runtime.NumCPU())
-	return append(results, b.some(ctx, list[n:], n, runtime.NumCPU()+1)...)
+	return append(b.some(ctx, list[:n], 0), b.some(ctx, list[n:], n)...)
 }
 
-// some tries a part of the list, from the index first on, with a number of workers.
-func (b *bench) some(ctx context.Context, list []mutant, first, workers int) []result {
+// some tries a part of the list, from the index first on.
+func (b *bench) some(ctx context.Context, list []mutant, first int) []result {
 	results := make([]result, len(list))
-	next := make(chan int)
 	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for i := range next {
-				results[i] = b.try(ctx, first+i, list[i])
-			}
-		})
+	for i, m := range list {
+		wg.Go(func() { results[i] = b.judge(ctx, filepath.Join(b.Dir, fmt.Sprint(first+i)), m) })
 	}
-	for i := range list {
-		next <- i
-	}
-	close(next)
 	wg.Wait()
 	return results
-}
-
-func (b *bench) try(ctx context.Context, n int, m mutant) result {
-	start := time.Now()
-	r := b.judge(ctx, filepath.Join(b.Dir, fmt.Sprint(n)), m)
-	r.took = time.Since(start)
-	return r
 }
 
 // judge tries a mutant in the build that it shares. A control stays there, because it speaks for that
@@ -129,8 +110,8 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) result {
 		return result{m: m, verdict: stale, output: err.Error()}
 	}
 	if binary := b.shared[m.name]; binary != "" {
-		if v, text := b.test(ctx, binary, m, p); v == m.expected() || m.control() {
-			return result{m: m, verdict: v, output: text}
+		if r := b.test(ctx, binary, m, p); r.verdict == m.expected() || m.control() {
+			return r
 		}
 	}
 	files, err := overlay.Only(filepath.Join(b.Root, p.tests), b.named(m, p.tests)...)
@@ -143,8 +124,9 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) result {
 		return result{m: m, verdict: noBuild, output: err.Error()}
 	}
 	defer func() { _ = os.Remove(binary) }()
-	v, text := b.test(ctx, binary, m, p)
-	return result{m: m, verdict: v, output: text, own: true}
+	r := b.test(ctx, binary, m, p)
+	r.own = true
+	return r
 }
 
 // build compiles the tests of a package with changed files, in dir.
@@ -153,8 +135,6 @@ func (b *bench) build(ctx context.Context, dir, tests string, files map[string][
 	if err != nil {
 		return "", err
 	}
-	b.building <- struct{}{}
-	defer func() { <-b.building }()
 	binary = filepath.Join(dir, "test")
 	// The binary is not debugged, and leaving out what debuggers need saves a third of the work. A
 	// mutant need not please vet.
@@ -162,17 +142,19 @@ func (b *bench) build(ctx context.Context, dir, tests string, files map[string][
 }
 
 // test runs the mutant's tests. A binary that has other mutants too plants the one that is named.
-func (b *bench) test(ctx context.Context, binary string, m mutant, p planted) (v verdict, text string) {
+func (b *bench) test(ctx context.Context, binary string, m mutant, p planted) result {
+	r := result{m: m}
 	for range b.runs(m) {
 		test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", b.pattern(m, p.tests))
 		test.Dir = filepath.Join(b.Root, p.tests) // go test does so too
 		test.Env = append(os.Environ(), overlay.Planted+"="+switchName(m.name))
-		output, err := test.CombinedOutput()
-		if v, text = m.read(string(output), err), text+string(output); m.control() == (v == survived) {
+		output, took, err := b.Places.Run(ctx, test)
+		r.verdict, r.output, r.took = m.read(string(output), err), r.output+string(output), r.took+took
+		if m.control() == (r.verdict == survived) {
 			break
 		}
 	}
-	return v, text
+	return r
 }
 
 // runs is how often the test may pass before its mutant has survived. Some faults show only when two

@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// Bench is the module whose tests are built and run one by one, and a folder for what is built.
+// Bench is the module whose tests are built and run one by one, a folder for what is built, and places to run it.
 type Bench struct {
 	Root, Dir string
 	Index     *Index
+	Places    *Places
 }
 
 // NewBench reads the module in whose root the program runs. The folder has its name in it.
@@ -33,7 +34,7 @@ func NewBench(program string) (*Bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a place for builds: %w", err)
 	}
-	return &Bench{Root: root, Dir: dir, Index: index}, nil
+	return &Bench{Root: root, Dir: dir, Index: index, Places: NewPlaces()}, nil
 }
 
 // Close removes the folder.
@@ -43,7 +44,7 @@ func (b *Bench) Close() { _ = os.RemoveAll(b.Dir) }
 func (b *Bench) Build(ctx context.Context, binary, dir string, flags ...string) error {
 	build := exec.CommandContext(ctx, "go", append(append([]string{"test", "-c"}, flags...), "-o", binary, "./"+dir)...)
 	build.Dir = b.Root
-	if output, err := build.CombinedOutput(); err != nil {
+	if output, _, err := b.Places.Run(ctx, build); err != nil {
 		return fmt.Errorf("build the tests of %s: %w\n%s", dir, err, output)
 	}
 	return nil
