@@ -76,6 +76,27 @@ func deploy(t *testing.T, fault func(p, d *sim.Options, c *config.Config)) deplo
 	}
 }
 
+// behind puts a proxy in front of xpyd, which spoil and wrap change.
+func (x *deployment) behind(t *testing.T, spoil func(*httputil.ReverseProxy), wrap func(http.Handler) http.Handler) {
+	t.Helper()
+	target, err := url.Parse(x.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := httputil.NewSingleHostReverseProxy(target)
+	p.FlushInterval = -1
+	var h http.Handler = p
+	if spoil != nil {
+		spoil(p)
+	}
+	if wrap != nil {
+		h = wrap(p)
+	}
+	front := httptest.NewServer(h)
+	t.Cleanup(front.Close)
+	x.url = front.URL
+}
+
 // rows runs xpyd verify --json and returns the rows that are not ok, by name.
 func (x deployment) rows(t *testing.T, args ...string) (not map[string]verify.Row, err error) {
 	t.Helper()
@@ -135,7 +156,16 @@ func checkFailed(t *testing.T, not map[string]verify.Row, want map[string]string
 // Engines that have made the whole answer before they can hear that the client left do nothing wrong.
 func TestVerifyOfEnginesThatAreQuickerThanItsClients(t *testing.T) {
 	t.Parallel()
-	x := deploy(t, func(p, d *sim.Options, _ *config.Config) { p.TokenLatency, d.TokenLatency = -1, -1 })
+	x := deploy(t, func(p, d *sim.Options, _ *config.Config) {
+		p.TokenLatency, d.TokenLatency, p.MaxModelLen, d.MaxModelLen = -1, -1, 1000, 1000
+	})
+	x.behind(t, func(p *httputil.ReverseProxy) { // a client hears nothing before decode is done, however slow it is
+		p.ModifyResponse = func(r *http.Response) error {
+			whole, err := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(whole))
+			return err
+		}
+	}, nil)
 	others := slices.DeleteFunc(verify.Names(), func(name string) bool { return name == "client leaves" })
 	not, err := x.rows(t, "--skip", strings.Join(others, ","))
 	row := not["client leaves"]
@@ -171,6 +201,7 @@ func TestVerifyShowsTheAdminPortItsToken(t *testing.T) {
 
 // TestVerifyFindsAFault plants one fault at a time.
 func TestVerifyFindsAFault(t *testing.T) {
+	t.Parallel()
 	wrongText := "differs from character"
 	for _, tc := range []struct {
 		name  string
@@ -216,6 +247,7 @@ func TestVerifyFindsAFault(t *testing.T) {
 
 // TestVerifyFindsAFaultyProxy puts another proxy before xpyd, which does what xpyd must not.
 func TestVerifyFindsAFaultyProxy(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		fault func(p, d *sim.Options, c *config.Config)
@@ -251,22 +283,7 @@ func TestVerifyFindsAFaultyProxy(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			x := deploy(t, tc.fault)
-			target, err := url.Parse(x.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := httputil.NewSingleHostReverseProxy(target)
-			p.FlushInterval = -1
-			var h http.Handler = p
-			if tc.spoil != nil {
-				tc.spoil(p)
-			}
-			if tc.wrap != nil {
-				h = tc.wrap(p)
-			}
-			front := httptest.NewServer(h)
-			t.Cleanup(front.Close)
-			x.url = front.URL
+			x.behind(t, tc.spoil, tc.wrap)
 			not, _ := x.rows(t, "--skip", "lease,EOS first,one token,n=2,logprobs,tools,handles"+tc.skip)
 			checkFailed(t, not, tc.want)
 		})

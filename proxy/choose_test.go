@@ -95,7 +95,7 @@ func TestAutoDoesNotWaitForTheFirstTransferToEnd(t *testing.T) {
 
 // The blocks of prompts that are still with a prefill engine come to decode before those of a further one.
 func TestAutoCountsTransfersThatWillCome(t *testing.T) {
-	const ahead = 3
+	const ahead, transfer = 3, 100. // in number, and in ms
 	r := newRig(t, rigOptions{
 		router: func(c *router.Config) { c.PD = router.PD{Mode: router.PDAuto, StallWeight: 1e4} }, // one running answer, and all others are split
 		engine: func(o *sim.Options) {
@@ -133,8 +133,9 @@ func TestAutoCountsTransfersThatWillCome(t *testing.T) {
 	for range 1 + ahead {
 		r.soon(answers)
 	}
-	if p := prices(); p[len(p)-1] < 2.5*p[2] {
-		t.Errorf("split costs %.0f ms", p)
+	// Each one ahead adds its transfer. What a prompt costs besides depends on the machine.
+	if p := prices(); p[len(p)-1]-p[2] < 1.5*transfer {
+		t.Errorf("split costs %.0f ms, a transfer %v ms", p, transfer)
 	}
 }
 
