@@ -12,6 +12,7 @@ import (
 // TestCheckBandwidth: a simulated engine moves 32 KiB a block of 16 tokens, in the time that it is
 // told to take.
 func TestCheckBandwidth(t *testing.T) {
+	t.Parallel()
 	prefill := startSim(t, sim.Options{Role: sim.RolePrefill, MaxModelLen: 4096})
 	decode := startSim(t, sim.Options{Role: sim.RoleDecode, MaxModelLen: 4096, TransferPerBlock: time.Millisecond})
 	out, err := runCheck("--bandwidth", "--prefill", prefill.URL(), "--decode", decode.URL())

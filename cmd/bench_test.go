@@ -45,6 +45,7 @@ func runBenchCmd(ctx context.Context, args ...string) (out, note string, err err
 
 // TestBenchServe: vLLM's flag names, a key, bounds after their flag, the block, and both files.
 func TestBenchServe(t *testing.T) {
+	t.Parallel()
 	e := benchEngine(t, sim.Options{APIKey: "secret"}.Fast())
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")

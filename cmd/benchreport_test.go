@@ -16,6 +16,7 @@ const savedSweep = "../bench/report/testdata/sweep"
 
 // TestBenchReportPrintsOrWrites: it prints the text, or with --out writes files and prints their names.
 func TestBenchReportPrintsOrWrites(t *testing.T) {
+	t.Parallel()
 	for _, format := range printer.Formats() {
 		out, note, err := runBenchCmd(t.Context(), "report", savedSweep, "--format", format)
 		if err != nil || out == "" || note != "" {
@@ -51,6 +52,7 @@ func TestBenchReportPrintsOrWrites(t *testing.T) {
 
 // TestBenchReportChoices: they reach the printer.
 func TestBenchReportChoices(t *testing.T) {
+	t.Parallel()
 	out, _, err := runBenchCmd(t.Context(), "report", savedSweep, "--format", "ray", "--latency-mode", "chunk")
 	if err != nil || !strings.Contains(out, "by median TTFT + 15 TPOT and throughput:") {
 		t.Errorf("%v\n%s", err, out)

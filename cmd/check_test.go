@@ -163,6 +163,7 @@ func TestCheckProbeFits(t *testing.T) {
 
 // The simulated engines keep a ledger, which shows that a check leaves no block pinned.
 func TestCheckProbeSimulatedEngines(t *testing.T) {
+	t.Parallel()
 	start := func(role sim.Role) *sim.Engine {
 		e, err := sim.Start(sim.Options{Role: role}.Fast())
 		if err != nil {
@@ -213,6 +214,7 @@ func belowPath(t *testing.T, path, engine string) string {
 }
 
 func TestCheckProbeNamesWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		set  func(prefill, decode *stubEngine)
@@ -323,6 +325,7 @@ func TestCheckReachable(t *testing.T) {
 
 // Prefill's answer takes longer than its lease, so that decode would read blocks of other prompts.
 func TestCheckProbeHeedsTheLease(t *testing.T) {
+	t.Parallel()
 	const lease = 2 * time.Second
 	p := startSim(t, sim.Options{Role: sim.RolePrefill, Lease: lease})
 	d := startSim(t, sim.Options{Role: sim.RoleDecode})

@@ -63,6 +63,7 @@ func TestCheckTellsTheVersionOfSGLang(t *testing.T) {
 }
 
 func TestCheckProbesEachConnector(t *testing.T) {
+	t.Parallel()
 	for _, c := range sim.Connectors() {
 		t.Run(string(c), func(t *testing.T) {
 			out, err := probeOf(t, c, sim.Options{Role: sim.RolePrefill}, sim.Options{Role: sim.RoleDecode})
@@ -76,6 +77,7 @@ func TestCheckProbesEachConnector(t *testing.T) {
 // A decode engine to which the legs' parameters mean nothing computes the prompt itself. Its answer is
 // right, and only its own counter shows that no KV came.
 func TestCheckFindsASilentNoOp(t *testing.T) {
+	t.Parallel()
 	for connector, want := range map[sim.Connector]string{
 		sim.ConnectorMooncake: `start it with --kv-transfer-config '{"kv_connector":"MooncakeConnector","kv_role":"kv_consumer"}'`,
 		sim.ConnectorShared:   `start it with --kv-transfer-config '{"kv_connector":"ExampleConnector","kv_role":"kv_both"}'`,

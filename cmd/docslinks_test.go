@@ -11,6 +11,7 @@ import (
 
 // Each relative link of a document leads to a file, and to a heading if it names one.
 func TestDocsLinks(t *testing.T) {
+	t.Parallel()
 	var pages []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/guides/*.md", "docs/results/*.md", "scripts/gpu/*.md", ".github/*.md"} {
 		found, err := filepath.Glob(filepath.Join("..", pattern))

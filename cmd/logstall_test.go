@@ -127,6 +127,7 @@ var logKinds = map[string][]string{
 
 // A reader of the log that has stopped holds up neither a completion nor a signal.
 func TestStalledLogReaderStopsNothing(t *testing.T) {
+	t.Parallel()
 	for name, args := range logKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

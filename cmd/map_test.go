@@ -106,6 +106,7 @@ func codeMap(t *testing.T, root, module string, lines []mapped) map[string][]str
 
 // The figure in docs/design.md has each package with what it imports, and imports only point down.
 func TestMap(t *testing.T) {
+	t.Parallel()
 	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
 	root := module[1]
 	lines := readMap(t, root)
@@ -151,6 +152,7 @@ func readRooms(t *testing.T, root string) map[string]int {
 
 // Imports stay within a room or go down, and there are no other rooms than those of the figure.
 func TestRooms(t *testing.T) {
+	t.Parallel()
 	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
 	rooms := readRooms(t, module[1])
 	room := func(path string) string {

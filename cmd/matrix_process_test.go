@@ -201,6 +201,7 @@ func (c *child) open(n int) (conns []net.Conn) {
 // T26: more clients than descriptors. The last tenth of the descriptors is for backends. Clients with a
 // place are served, and the others get an error at once. No backend is blamed, and no block is stranded.
 func TestOutOfDescriptors(t *testing.T) {
+	t.Parallel()
 	engines := pair(t, nil)
 	c := startChild(t, engines, "ulimit -n 64; ", nil, "--timeouts-upstream-idle", "1ms", "--timeouts-dial", "10s") // each leg dials, on a busy machine too
 	if ends := c.atOnce(4, 0); ends["200"] != 4 {
@@ -249,6 +250,7 @@ func TestOutOfDescriptors(t *testing.T) {
 
 // T26: idle connections have all descriptors. The longest idle ones go, so that others are served.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
 	engines := pair(t, nil)
 	c := startChild(t, engines, "ulimit -n 64; ", nil, "--timeouts-upstream-idle", "1ms", "--timeouts-dial", "10s", "--timeouts-header", "1h")
 	conns := c.open(40)
@@ -285,6 +287,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 // T26: a heap limit far below what the process needs, one processor, and more request bytes than
 // may be held. Some requests are refused, none gets a wrong answer, and nothing is left.
 func TestLittleMemory(t *testing.T) {
+	t.Parallel()
 	engines := pair(t, func(o *sim.Options) { o.MaxModelLen, o.NumBlocks = 1<<20, 1<<17 })
 	c := startChild(t, engines, "", []string{"GOMEMLIMIT=8MiB", "GOMAXPROCS=1"},
 		"--limits-body", "2000000", "--limits-body-budget", "4000000", "--limits-client-share", "1",

@@ -33,6 +33,7 @@ func told(t *testing.T, e *sim.Engine, transferConfig string) string {
 }
 
 func TestCheckComparesTheConnectorThatAnEngineTells(t *testing.T) {
+	t.Parallel()
 	for transferConfig, want := range map[string]string{
 		`{"kv_connector":"NixlPullConnector","kv_role":"kv_consumer"}`:                                                                                                               "",
 		`{"kv_connector":"NixlConnector","kv_role":"kv_consumer","kv_connector_extra_config":{}}`:                                                                                    "",

@@ -56,6 +56,7 @@ func refuses(t *testing.T, e *sim.Engine, kind, answer string) string {
 }
 
 func TestCheckFindsEncodeEnginesThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	const refusal = `{"error":{"message":"m is not a multimodal model","code":400}}`
 	for _, tc := range []struct {
 		name   string
@@ -136,6 +137,7 @@ func TestCheckFindsEncodingsThatAreLocal(t *testing.T) {
 
 // A vLLM in development mode says its role among those that share encodings.
 func TestCheckComparesTheRoleThatAnEngineTells(t *testing.T) {
+	t.Parallel()
 	const without = "says that it has no connector for encodings; start it with --ec-transfer-config and ec_role "
 	for _, tc := range []struct{ encode, prefill, want string }{
 		{`{"ec_connector":"ECExampleConnector","ec_role":"ec_producer"}`, `{"ec_connector":"ECExampleConnector","ec_role":"ec_consumer"}`, ""},

@@ -73,6 +73,7 @@ func TestCheckProbeGivesBackWhatDecodeCannotReach(t *testing.T) {
 }
 
 func TestCheckProbeGivesBackWhatDecodeDidNotPull(t *testing.T) {
+	t.Parallel()
 	prefill := startSim(t, sim.Options{Role: "prefill"})
 	plain, decode := startSim(t, sim.Options{Role: "both"}), startSim(t, sim.Options{Role: "decode"})
 	out, err := runCheck("--probe", "--prefill", prefill.URL(), "--decode", plain.URL(), "--decode", decode.URL())

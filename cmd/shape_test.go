@@ -169,6 +169,7 @@ func largestCycle(needs map[string]map[string]bool) int {
 
 // The packages keep their shape.
 func TestShapes(t *testing.T) {
+	t.Parallel()
 	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
 	fset := token.NewFileSet()
 	imp := importer.ForCompiler(fset, "gc", exports(t, module[1]))

@@ -100,6 +100,7 @@ const (
 )
 
 func TestTermInEachMomentLosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, m := range moments() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -119,6 +120,7 @@ func TestTermInEachMomentLosesNothing(t *testing.T) {
 }
 
 func TestSecondTermCutsAndStillReleases(t *testing.T) {
+	t.Parallel()
 	for _, m := range moments() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -144,6 +146,7 @@ func TestSecondTermCutsAndStillReleases(t *testing.T) {
 }
 
 func TestKillStrandsOnlyWhatDecodeDoesNotKnow(t *testing.T) {
+	t.Parallel()
 	for _, m := range moments() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

@@ -192,6 +192,7 @@ func TestSimPrefixCachingFlags(t *testing.T) {
 
 // The limits of a profile hold unless a flag says otherwise.
 func TestSimTakesTheLimitsOfItsProfile(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &readyPipe{line: make(chan string, 1)}
 	cmd := newSimCmd()

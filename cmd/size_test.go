@@ -104,6 +104,7 @@ func oversize(all []source) (found []string) {
 }
 
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	root := goList(t, ".", "-m", "-f", "{{.Dir}}")[0]
 	all, err := sources(root)
 	if err != nil {

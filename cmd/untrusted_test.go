@@ -63,6 +63,7 @@ func TestSpellOut(t *testing.T) {
 
 // A redirect would take a token to a server that it is not for.
 func TestRedirectsAreNotFollowedWithAToken(t *testing.T) {
+	t.Parallel()
 	followed := ""
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		followed = r.Header.Get("Authorization") + " " + r.URL.Path

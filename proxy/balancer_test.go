@@ -57,6 +57,7 @@ func balanced(o rigOptions) rigOptions {
 // The address in a balancer's header is that of the client, in the log and for limits. TLS follows the
 // header.
 func TestClientsBehindABalancer(t *testing.T) {
+	together(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			o := rigOptions{}

@@ -98,6 +98,7 @@ func TestDecodeThatWaitsForADownPrefillBesideItMoves(t *testing.T) {
 // The prefill engine has left its pool by then, as one does that is taken out before it ends. It is checked as long as decode
 // depends on it.
 func TestDecodeThatWaitsForAPrefillThatHasLeftMoves(t *testing.T) {
+	together(t)
 	dialect, _ := kvparams.Lookup("mooncake")
 	for _, c := range forms(prompt, 6)[:2] {
 		t.Run(c.name(), func(t *testing.T) {
@@ -173,6 +174,7 @@ func TestPrefillThatHasLeftIsCheckedWhileDecodeQueues(t *testing.T) {
 // has them, and a prefill engine that goes down then costs nothing. With the other connectors whose legs start together, decode
 // ends such a wait itself.
 func TestWholeAnswerBesideAPrefillThatGoesDownIsLeftAlone(t *testing.T) {
+	together(t)
 	for name, lease := range map[string]time.Duration{"mooncake": time.Millisecond, "offloading-p2p": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			dialect, _ := kvparams.Lookup(name)

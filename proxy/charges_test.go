@@ -90,6 +90,7 @@ func TestKeyPaysForAPrefillThatDecodeRefuses(t *testing.T) {
 
 // A client that asks for less time than its prompt takes has had the engines' time all the same.
 func TestKeyPaysForTightDeadlines(t *testing.T) {
+	together(t)
 	long := strings.Repeat("many words ", 400)
 	for name, q := range map[string]struct {
 		prompt, path, body string
@@ -158,6 +159,7 @@ func (r *rig) leaveAfter(d time.Duration, path, body string) {
 // An answer that its client leaves is paid as far as D has made it. Nothing shows the tokens of a whole answer, or of a
 // stream that nobody reads, but the time.
 func TestKeyPaysForAnswersThatItLeaves(t *testing.T) {
+	together(t)
 	for name, q := range map[string]struct {
 		body        string
 		least, most float64
@@ -211,6 +213,7 @@ func TestKeyPaysTheSameWhateverOthersSend(t *testing.T) {
 
 // A relayed request costs what its engine has counted.
 func TestKeyPaysForRelayedRequestsByTheirUsage(t *testing.T) {
+	together(t)
 	form, formType := audioForm(t, true, "model", "sim")
 	for name, q := range map[string]struct {
 		path, body, mime, usage string

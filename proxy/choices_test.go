@@ -10,6 +10,7 @@ import (
 
 // An answer is whole once each of its choices has ended, however often one of them ends.
 func TestEachChoiceMustEnd(t *testing.T) {
+	together(t)
 	end := func(index int) string {
 		return fmt.Sprintf(`data: {"choices":[{"index":%d,"text":"a","finish_reason":"stop"}]}`+"\n\n", index)
 	}

@@ -18,6 +18,7 @@ import (
 
 // A full prefill pool is waited for in the queue, also where the legs start together.
 func TestConcurrentPrefillWaitsInTheQueue(t *testing.T) {
+	together(t)
 	for _, name := range []string{"mooncake", "sglang"} {
 		t.Run(name, func(t *testing.T) {
 			d, _ := kvparams.Lookup(name)
@@ -243,6 +244,7 @@ func TestConcurrentPrefillIsKeptWhereAnotherDecodeIsFree(t *testing.T) {
 
 // Once D has answered, what happens to a P that began with it no longer matters to the client.
 func TestConcurrentPrefillEndsAfterTheFirstToken(t *testing.T) {
+	together(t)
 	for _, how := range []string{"breaks off", "answers 500", "goes down", "hangs"} {
 		t.Run(how, func(t *testing.T) {
 			end, goOn := make(chan struct{}), make(chan struct{})

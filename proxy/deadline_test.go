@@ -157,6 +157,7 @@ func TestBackendIsEjectedWhenAllOfItsStreamsStall(t *testing.T) {
 
 // One stream that stands still is no reason to eject an engine that completes other answers meanwhile, whole ones too.
 func TestCompleteAnswersAreProgress(t *testing.T) {
+	together(t)
 	for name, ask := range map[string]func(*rig) answer{
 		"whole":   func(r *rig) answer { return r.call(call{prompt: prompt, tokens: 3}) },
 		"relayed": func(r *rig) answer { return r.post("/v1/embeddings", `{"model":"sim","input":"a"}`) },

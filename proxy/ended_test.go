@@ -26,6 +26,7 @@ const endedBody = `{"model":"sim","max_tokens":5,"messages":[{"role":"user","con
 // A prefill's token may end the text where the leg can have no min_tokens. Mooncake's engine then sends the blocks to nobody,
 // and decode would wait for them for minutes. It serves the request alone, and neither engine has failed.
 func TestPrefillThatEndsTheTextSendsNoBlocks(t *testing.T) {
+	together(t)
 	bootstrap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"0":{"engine_id":"e"}}`) }))
 	t.Cleanup(bootstrap.Close)
 	dialect, _ := kvparams.Lookup("mooncake")
@@ -77,6 +78,7 @@ func TestPrefillThatEndsTheTextSendsNoBlocks(t *testing.T) {
 
 // Such a request counts against decode_only.max_share, whether its legs start together or one after the other.
 func TestPrefillThatEndsTheTextTakesOfTheShare(t *testing.T) {
+	together(t)
 	for _, name := range []string{"mooncake", "moriio-write"} {
 		t.Run(name, func(t *testing.T) {
 			bootstrap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"0":{"engine_id":"e"}}`) }))
@@ -120,6 +122,7 @@ func TestPrefillThatEndsTheTextTakesOfTheShare(t *testing.T) {
 
 // MoRIIO's engine gives no handle then, which is no failure of its own, however often it happens.
 func TestPrefillThatEndsTheTextIsNotEjected(t *testing.T) {
+	together(t)
 	dialect, _ := kvparams.Lookup("moriio-write")
 	for path, ended := range endedAnswers() {
 		t.Run(path, func(t *testing.T) {

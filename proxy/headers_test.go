@@ -17,6 +17,7 @@ import (
 
 // The fields of headers.pass reach both legs, and what is relayed, as the client wrote them.
 func TestHeadersThatPass(t *testing.T) {
+	together(t)
 	fields := []string{"x-session-id", "abc\t\xe9 d", "X-VLLM-PRIORITY", "-5", "X-data-parallel-rank", "3"}
 	for _, tc := range []struct {
 		name string

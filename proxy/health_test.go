@@ -163,7 +163,7 @@ func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 // In the last round an answer that is not streamed waits for a prefill engine that is frozen, but
 // not until its lease ends, because decode would then read another prompt's blocks.
 func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
-	// Alone: what it is about must happen within the lease.
+	alone(t) // what it is about must happen within the lease.
 	for _, back := range []bool{true, false} {
 		t.Run(fmt.Sprintf("back in time=%v", back), func(t *testing.T) {
 			t.Parallel()
@@ -494,6 +494,7 @@ func TestClientLeavesTheQueue(t *testing.T) {
 // Legs fail by the hundred while an engine's port is closed for a moment. The checks that they start are not so many that
 // the engine goes down.
 func TestClosedPortForAMomentTakesNoEngineDown(t *testing.T) {
+	together(t)
 	for _, role := range []string{"prefill", "decode"} {
 		t.Run(role, func(t *testing.T) {
 			r := newRig(t, rigOptions{config: noDecodeAlone, router: func(c *router.Config) {

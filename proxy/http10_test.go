@@ -143,6 +143,7 @@ func TestStreamToHTTP10IsResetAtTheEndOfTheDrain(t *testing.T) {
 
 // An answer that cannot be held whole has no length, unless the engine gives one.
 func TestLargeAnswerToHTTP10(t *testing.T) {
+	together(t)
 	text := strings.Repeat("x", 100<<10)
 	whole := `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"` + text + `","finish_reason":"stop"}]}`
 	for _, tc := range []struct {

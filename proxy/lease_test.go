@@ -63,7 +63,7 @@ func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
 // give the blocks to another prompt before decode reads them. In the last round it was down
 // earlier, and came back in time.
 func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
-	// Alone: health.timeout is a second.
+	alone(t) // health.timeout is a second.
 	const lease = 5 * time.Second
 	for _, last := range []bool{false, true} {
 		t.Run(fmt.Sprintf("last=%v", last), func(t *testing.T) {

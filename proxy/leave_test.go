@@ -358,6 +358,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 
 // A signal, or another process, may come before the server has begun to accept.
 func TestTheEndComesBeforeServe(t *testing.T) {
+	together(t)
 	ends := map[string]func(*proxy.Server) error{
 		"shutdown": (*proxy.Server).Shutdown,
 		"retire":   func(s *proxy.Server) error { return s.Retire(t.Context()) },

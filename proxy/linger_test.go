@@ -112,6 +112,7 @@ func (r *rig) expectCut(what string, conn net.Conn) {
 
 // What is read only to be dropped is bounded, in time, however much is sent, and in number.
 func TestReadingForNothingEnds(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name           string
 		silence, total time.Duration

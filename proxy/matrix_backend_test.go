@@ -43,6 +43,7 @@ func (r *rig) expectWithoutPools(t *testing.T, c call, path, code, when string) 
 // T21: whole pools die and come back. What cannot be served is refused at once, with a Retry-After,
 // and before any prefill. The health checks find what returns.
 func TestWholePoolsDieAndComeBack(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name             string
 		prefill, decode  bool // die

@@ -94,6 +94,7 @@ func TestPatienceWithAClientIsAtLeastTheWriteStall(t *testing.T) {
 
 // T22, backends: a link that dies in silence fails its leg as a reset would.
 func TestLinkToABackendDies(t *testing.T) {
+	alone(t) // it cuts sockets by their descriptors
 	for _, tc := range []struct {
 		name   string
 		engine string
@@ -169,6 +170,7 @@ func TestLinkOfAPooledConnectionDies(t *testing.T) {
 
 // T22, clients: a client whose link dies has left, like one that closes.
 func TestLinkToAClientDies(t *testing.T) {
+	alone(t) // it cuts sockets by their descriptors
 	for _, tc := range []struct {
 		name    string
 		counted string

@@ -259,6 +259,7 @@ func TestPrefillRetriesShareTheBudget(t *testing.T) {
 }
 
 func TestFrozenPrefill(t *testing.T) {
+	together(t)
 	const limit = 400 * time.Millisecond
 	for _, when := range []string{"before it reads", "while it computes"} {
 		t.Run(when, func(t *testing.T) {

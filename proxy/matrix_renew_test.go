@@ -83,6 +83,7 @@ func (n *renewal) replaceAll(t *testing.T) {
 // All certificates and CAs are replaced while streams run: they go on to their end. Later connections get
 // the new ones on both sides, and a client of the CA before gets in no more, even with a session of before.
 func TestStreamsOutliveTheirCertificates(t *testing.T) {
+	together(t)
 	for _, c := range []call{forms(prompt, 40)[1], forms(prompt, 40)[3]} {
 		t.Run(c.name(), func(t *testing.T) {
 			b := newBarrier(sim.PhaseStreamEvent, 20)

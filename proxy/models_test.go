@@ -231,6 +231,7 @@ func TestModelOnDecodeOnlyWithoutSplits(t *testing.T) {
 // An adapter that was loaded on some engines, or unloaded on some, is looked for at the first 404, and not when the lists
 // are due again.
 func TestModelsAreListedAnewAfterA404(t *testing.T) {
+	together(t)
 	for name, knows := range map[string][]string{"loaded": {"a"}, "unloaded": {"a", "sim"}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: byName("a", "sim"), router: func(c *router.Config) {

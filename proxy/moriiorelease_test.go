@@ -25,6 +25,7 @@ func moriioOf(t *testing.T, releases ...string) *rig {
 // Since vLLM 0.33 MoRIIO's decode engines in read mode compute a prompt without a handle. Before that they would decode
 // on blocks without KV.
 func TestMoriioServesAloneByItsRelease(t *testing.T) {
+	together(t)
 	bodies := map[string]string{
 		"n":               `{"model":"sim","prompt":"a b c","n":2,"temperature":1,"max_tokens":2}`,
 		"prompt_list":     `{"model":"sim","prompt":["a b c","d e f"],"max_tokens":2}`,

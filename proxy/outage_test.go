@@ -132,6 +132,7 @@ func TestShareOfDecodeIsOfItsSlots(t *testing.T) {
 }
 
 func TestWaitForTheShareEnds(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name  string
 		share float64
@@ -166,6 +167,7 @@ func TestWaitForTheShareEnds(t *testing.T) {
 }
 
 func TestWhoeverEndsLeavesTheWaitForTheShare(t *testing.T) {
+	together(t)
 	for _, tc := range []string{"the client leaves", "the process stops"} {
 		t.Run(tc, func(t *testing.T) {
 			d := newBusyDecode(t)

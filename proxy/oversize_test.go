@@ -160,6 +160,7 @@ func TestLongPromptWithItsTokenIDs(t *testing.T) {
 
 // An event that is too large ends the request, without another round and without blame.
 func TestEventLargerThanLimitIsNobodysFault(t *testing.T) {
+	together(t)
 	for _, first := range []bool{true, false} {
 		t.Run(fmt.Sprintf("first=%v", first), func(t *testing.T) {
 			const requests = 8
@@ -191,6 +192,7 @@ func TestEventLargerThanLimitIsNobodysFault(t *testing.T) {
 
 // An answer of /tokenize may have any size: what is not held is passed on as it comes.
 func TestLargeTokenizeIsRelayed(t *testing.T) {
+	together(t)
 	for _, framing := range []string{"length", "chunks"} {
 		t.Run(framing, func(t *testing.T) {
 			body := `{"tokens":[` + strings.Repeat("1,", 20*answerLimit) + `1]}`

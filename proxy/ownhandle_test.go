@@ -99,6 +99,7 @@ func TestUsualDecodeKeepsNothing(t *testing.T) {
 
 // A decode engine with ec_role ec_both tells where its encodings are, as an encode engine does.
 func TestDecodesOwnEncodingsReachNoClient(t *testing.T) {
+	together(t)
 	both := func(o *sim.Options) { o.Encodes = true }
 	for name, options := range map[string]rigOptions{
 		"whole": {engine: both}, "decode alone": {engine: both, prefill: -1}, "encode pool": {engine: both, encode: 1},

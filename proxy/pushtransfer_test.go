@@ -11,6 +11,7 @@ import (
 
 // Engines after vLLM 0.33 pair the legs of nixl-push by a transfer id, and so do those that free an abandoned prefill.
 func TestPushPairsByTransferID(t *testing.T) {
+	together(t)
 	d, _ := kvparams.Lookup("nixl-push")
 	for _, release := range []string{"0.33.0", "0.34.0"} {
 		t.Run(release, func(t *testing.T) {
@@ -26,6 +27,7 @@ func TestPushPairsByTransferID(t *testing.T) {
 }
 
 func TestPushDrainsByTransferID(t *testing.T) {
+	together(t)
 	d, _ := kvparams.Lookup("nixl-push")
 	for _, c := range apiCalls(prompt, 9) {
 		t.Run(c.api, func(t *testing.T) {

@@ -36,6 +36,7 @@ func twoServers(t *testing.T, urls *[4]string) func(c *router.Config) {
 // One rank that fails or hangs is ejected. The other ranks of its server and the other server are not, and
 // clients get their answers.
 func TestOneRankIsEjectedAlone(t *testing.T) {
+	together(t)
 	for name, spoil := range map[string]func(e *sim.Engine) error{
 		"broken": func(e *sim.Engine) error { return e.SetFault(sim.Fault{Kind: sim.FaultRST}) },
 		"stuck":  func(e *sim.Engine) error { e.Freeze(); return nil },

@@ -96,6 +96,7 @@ func TestReadyMeansThatACompletionIsServed(t *testing.T) {
 // The process stays ready if a whole prefill pool fails while decode computes prompts, if one
 // engine of several fails, and if the fault is the client's.
 func TestReadyWhileThereIsASoundWay(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name string
 		act  func(r *rig)

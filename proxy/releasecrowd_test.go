@@ -16,6 +16,7 @@ import (
 // not answer must not keep the others from the engine that does. A drain is not cut short, so it
 // would hold its place until the lease ends.
 func TestReleasesOfACrowdPassAFrozenDecode(t *testing.T) {
+	together(t)
 	for end, version := range map[string]string{"released": "0.32.0", "drained": "0.31.9"} {
 		t.Run(end, func(t *testing.T) { crowdLeaves(t, end, version) })
 	}

@@ -138,6 +138,7 @@ func TestNoTwoEnginesOfOneRelease(t *testing.T) {
 
 // An engine that runs another release after a restart that no check has seen is known by its metrics or its handles.
 func TestUpgradeThatNoCheckHasSeen(t *testing.T) {
+	together(t)
 	for _, role := range []string{"prefill", "decode"} {
 		t.Run(role, func(t *testing.T) {
 			r := releaseRig(t, rigOptions{router: func(c *router.Config) {
@@ -158,6 +159,7 @@ func TestUpgradeThatNoCheckHasSeen(t *testing.T) {
 
 // Engines are upgraded one at a time, each drained before, under load. No request fails, and no prompt is computed twice.
 func TestRollingUpgrade(t *testing.T) {
+	together(t)
 	for name, order := range map[string]string{"prefill first": "p0 d0 p1 d1", "decode first": "d0 p0 d1 p1"} {
 		t.Run(name, func(t *testing.T) {
 			var pools router.Config

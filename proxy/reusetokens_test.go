@@ -40,6 +40,7 @@ func askReusing(t *testing.T, prompt, more string, config func(*proxy.Config), e
 // Decode gets the ids of a long prompt's tokens from the prefill, and tokenises no message. Where that
 // cannot be, it gets the same body as ever.
 func TestDecodeGetsTheTokensOfThePrefill(t *testing.T) {
+	together(t)
 	long := strings.Repeat("abcd \u00e4\u4e16 ", 60)
 	for _, c := range []struct {
 		name, prompt, more, connector, version string

@@ -52,6 +52,7 @@ func (r *rig) legsOn(t *testing.T) (prefills, decodes []int) {
 }
 
 func TestEnginesWithoutARole(t *testing.T) {
+	together(t)
 	for _, mode := range router.PDModes() {
 		t.Run(mode, func(t *testing.T) {
 			r := withoutRoles(t, 3, rigOptions{router: func(c *router.Config) { c.PD.Mode = mode }})

@@ -9,6 +9,7 @@ import (
 
 // The fault matrix would prove nothing about a routing that the rigs of its tests do not use.
 func TestRigIsRoutedAsTheMatrixAsks(t *testing.T) {
+	alone(t)
 	for _, tc := range []struct {
 		variable, value string
 		prefill, decode int // engines of three that the same prompt goes to, sent three times

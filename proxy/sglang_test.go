@@ -86,6 +86,7 @@ func ours(e *sim.Engine) (all []sim.Record) {
 // No route of SGLang is called when a client leaves: the legs' connections are closed. Then neither
 // engine has the request any more, by its own series.
 func TestSGLangEnginesAreFreeAfterAClientLeaves(t *testing.T) {
+	together(t)
 	for _, phase := range []sim.Phase{sim.PhasePrefillStart, sim.PhaseStreamEvent} {
 		t.Run(string(phase), func(t *testing.T) {
 			b := newBarrier(phase, 2)

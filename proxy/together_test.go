@@ -58,14 +58,17 @@ func alone(t *testing.T) {
 }
 
 // together has t run beside other tests from here on. It does nothing for a test that is alone or
-// already runs beside others. A subtest runs as its parent does.
+// already runs beside others. A subtest runs as its parent does, which has to say first how that is. Otherwise
+// subtests with rigs would run one after the other while all else waits.
 func together(t *testing.T) {
 	t.Helper()
 	if _, done := labelled.Load(t.Name()); done {
 		return
 	}
-	if !strings.Contains(t.Name(), "/") {
+	if top, _, sub := strings.Cut(t.Name(), "/"); !sub {
 		t.Parallel()
+	} else if _, said := labelled.Load(top); !said && !strings.HasPrefix(top, "Fuzz") {
+		t.Fatalf("%s has subtests with rigs: its first line is together(t), or alone(t)", top)
 	}
 	label(t)
 }

@@ -15,6 +15,7 @@ import (
 // The events that engines have not finished are charged to limits.answer_budget. A stream that has no room in it breaks
 // off with an error event, or is refused if its client has had nothing, and the others go on.
 func TestUnfinishedEventsAreCharged(t *testing.T) {
+	together(t)
 	for _, first := range []bool{true, false} {
 		t.Run(fmt.Sprintf("first=%v", first), func(t *testing.T) {
 			const streams, fit, size, limit = 8, 2, 2 << 20, 5 << 20

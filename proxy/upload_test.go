@@ -138,6 +138,7 @@ func TestSmallBodiesHaveAReserve(t *testing.T) {
 
 // A shutdown reaches a request whose body is still on its way.
 func TestDrainEndsUploads(t *testing.T) {
+	together(t)
 	for _, path := range []string{"/v1/completions", "/v1/chat/completions", "/tokenize"} {
 		t.Run(path, func(t *testing.T) {
 			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.Drain = 20 * time.Millisecond }})

@@ -100,6 +100,7 @@ func TestOversizeBodyIsRefusedBeforeItsEnd(t *testing.T) {
 }
 
 func TestNothingElseOfTheClientsHeadReachesAnEngine(t *testing.T) {
+	together(t)
 	for _, keys := range [][]string{nil, {"client-key"}} {
 		t.Run(fmt.Sprintf("%d keys", len(keys)), func(t *testing.T) {
 			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.APIKeys = keys }})
