@@ -15,7 +15,10 @@ ARGS        ?=
 RERUN       ?=
 RERUNS       = $(if $(RERUN),--rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race)
 AGAIN        = $(if $(RERUN),-rerun)
-GOTEST       = go run $(GOTESTSUM) --format standard-quiet $(RERUNS) --packages=./...
+GOTEST       = go run $(GOTESTSUM) --format standard-quiet $(RERUNS)
+# go test begins in this order: the two packages that take longest would otherwise begin when others have ended.
+LONG_FIRST   = --packages='./proxy ./cmd ./...'
+AT_ONCE      = $$(($$(nproc) + 2))
 # The programs of tools/, which is a module of its own, are built here and run in this directory.
 TOOL         = go build -C tools -o ../dist/
 UNIT         = configs/xpyd.service
@@ -33,7 +36,7 @@ DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-proxy-pack bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
+.PHONY: help build demo test race test-here test-tools lint fuzz mutants faults policies bench bench-proxy bench-proxy-pack bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,20 +47,26 @@ build: ## build ./xpyd
 demo: build ## run two simulated prefill and two decode engines with the proxy (ARGS=--once stops after one answer)
 	./xpyd demo $(ARGS)
 
-# make lint has vetted all, so the tests need not.
+# make lint has vetted all, so the tests need not. Most of them wait for sockets and timers, so more packages than
+# there are processors run at a time, and tools/ runs beside the rest.
 test: ## all tests, including those of tools/ (MATRIX=1: their run is judged as the fault matrix, as make faults does; RERUN=1: a test that fails gets a second run)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-here test-tools
+
+test-here:
 ifdef MATRIX
 	@$(TOOL)faults ./faults
-	$(GOTEST) --jsonfile dist/tests.json -- -vet=off
+	$(GOTEST) $(LONG_FIRST) --jsonfile dist/tests.json -- -vet=off -p $(AT_ONCE)
 	@dist/faults -judge dist/tests.json
 else
-	$(GOTEST) -- -vet=off
+	$(GOTEST) $(LONG_FIRST) -- -vet=off -p $(AT_ONCE)
 endif
-	cd tools && $(GOTEST) -- -vet=off
+
+test-tools:
+	cd tools && $(GOTEST) --packages=./... -- -vet=off
 
 race: ## all tests, shuffled, under the race detector (needs a C compiler; RERUN=1 as for test)
-	CGO_ENABLED=1 $(GOTEST) -- -race -vet=off -shuffle=on -timeout 20m
-	cd tools && CGO_ENABLED=1 $(GOTEST) -- -race -vet=off -shuffle=on
+	CGO_ENABLED=1 $(GOTEST) $(LONG_FIRST) -- -race -vet=off -shuffle=on -timeout 20m
+	cd tools && CGO_ENABLED=1 $(GOTEST) --packages=./... -- -race -vet=off -shuffle=on
 
 lint: ## gofmt, go vet, staticcheck at a pinned version
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: run make fmt for:"; echo "$$unformatted"; exit 1; }
