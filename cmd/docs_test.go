@@ -166,7 +166,7 @@ func TestDocsAdminPages(t *testing.T) {
 	}
 }
 
-// docs/admin.md lists the kinds of events.
+// docs/events.md lists the kinds of events.
 func TestDocsEvents(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| kind | meaning |\n|---|---|\n")
@@ -174,6 +174,27 @@ func TestDocsEvents(t *testing.T) {
 		fmt.Fprintf(&b, "| %s | %s |\n", m.Kind, m.About)
 	}
 	docs.Check(t, "events", b.String(), *update)
+}
+
+// docs/events.md explains each message that the log may have, but those of events, whose kinds it has.
+func TestDocsLogLines(t *testing.T) {
+	page := readText(t, "docs/events.md")
+	for _, room := range []string{"admin", "cmd", "engines", "intake", "metrics", "netio", "proxy", "router"} {
+		err := filepath.WalkDir(filepath.Join("..", room), func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			for _, m := range regexp.MustCompile(`\.Msg\("([^"]+)"\)`).FindAllStringSubmatch(readText(t, strings.TrimPrefix(path, "../")), -1) {
+				if !strings.Contains(page, "`"+m[1]+"`") {
+					t.Errorf("docs/events.md does not explain the log line %q of %s", m[1], path)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // The make targets that the documents tell people to run exist.

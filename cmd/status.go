@@ -90,7 +90,7 @@ func newEventsCmd() *cobra.Command {
 		Use:   "events",
 		Short: "Print what has changed: engines that went down or were ejected, drains, reloads, and why",
 		Long: `events prints the last 1,000 changes of state of a running xpyd: when, which engine, why, and who did it.
-docs/admin.md lists the kinds.`,
+docs/events.md lists the kinds.`,
 		Example: "  xpyd events --since 1h\n" +
 			"  xpyd events --follow",
 		Args: noArgs,

@@ -1,6 +1,6 @@
 package journal
 
-// Kind is what an event is about. It is a closed set, which docs/admin.md lists.
+// Kind is what an event is about. It is a closed set, which docs/events.md lists.
 type Kind string
 
 // The kinds. Those of an operator's changes are named as the commands of xpyd ctl.

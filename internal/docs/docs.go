@@ -16,7 +16,7 @@ func page(name string) string {
 		"metrics":    "metrics.md",
 		"reasons":    "metrics.md",
 		"errors":     "errors.md",
-		"events":     "admin.md",
+		"events":     "events.md",
 		"versions":   "results/engines.md",
 		"connectors": "connectors.md",
 	}[name]
