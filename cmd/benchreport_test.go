@@ -62,7 +62,7 @@ func TestBenchReportChoices(t *testing.T) {
 		t.Fatal(err)
 	}
 	svg, err := os.ReadFile(filepath.Join(dir, "ray.svg"))
-	if err != nil || !strings.Contains(string(svg), ">Interactivity (token/s/user), log scale<") || !strings.Contains(string(svg), ">Output Throughput (token/s)<") {
+	if err != nil || !strings.Contains(string(svg), ">Interactivity (token/s/usr), log scale<") || !strings.Contains(string(svg), ">Output Throughput (token/s)<") {
 		t.Errorf("%v, or another figure", err)
 	}
 	var usage config.UsageError

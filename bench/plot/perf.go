@@ -74,7 +74,7 @@ func InferencePerf(g advice.Group) []Figure {
 	}
 	both.Name, both.Title = "throughput_vs_latency", "Throughput vs Latency"
 	both.panels = []panel{
-		against("Throughput vs. Norm. Time per Token", "Mean Norm. Time (ms/token)", "Output Tokens/sec", mean(result.NTPOT), outputRate),
+		against("Throughput vs. Norm. Time per Output Token", "Mean Norm. Time (ms/token)", "Output Tokens/sec", mean(result.NTPOT), outputRate),
 		against("Throughput vs. Time to First Token", "Mean TTFT (ms)", "Output Tokens/sec", mean(result.TTFT), outputRate),
 		against("Throughput vs. Inter-Token Latency", "Mean ITL (ms)", "Output Tokens/sec", mean(result.ITL), outputRate),
 	}

@@ -71,23 +71,26 @@ func (p Pareto) Latency() advice.Latency {
 	return advice.Token()
 }
 
-// axis is the label of the latency, its name in titles, and the figure.
+// axis is the label of the latency, its name in titles, and the figure. The labels are those of Ray's own viz.py.
 func (p Pareto) axis() (label, title string, of figure) {
 	switch {
 	case p.Interactivity:
-		return "Interactivity (token/s/user)", "Interactivity", func(r *result.Run) float64 {
+		return "Interactivity (token/s/usr)", "Interactivity", func(r *result.Run) float64 {
 			if tpot := r.Totals.MS[result.TPOT].Median; tpot > 0 {
 				return 1000 / tpot
 			}
 			return 0
 		}
 	case p.Mode == FirstToken:
-		return "TTFT Median (ms)", "TTFT", median(result.TTFT)
+		return "TTFT (ms)", "TTFT", median(result.TTFT)
 	case p.Mode == Chunk:
-		return fmt.Sprintf("Chunk Latency (ms, %d tokens)", p.chunk()), "Chunk Latency", advice.Chunk(p.chunk()).Of
+		return fmt.Sprintf("Chunk Latency (ms, size=%d)", p.chunk()), "Chunk Latency", advice.Chunk(p.chunk()).Of
 	}
-	return "TPOT Median (ms)", "TPOT", median(result.TPOT)
+	return "TPOT (ms)", "TPOT", median(result.TPOT)
 }
+
+// perNode is the unit of normalised throughput.
+const perNode = "/s/node"
 
 // scale is the factor for throughput, and its unit.
 func (p Pareto) scale(g advice.Group) (by func(*result.Run) float64, unit string) {
@@ -95,7 +98,7 @@ func (p Pareto) scale(g advice.Group) (by func(*result.Run) float64, unit string
 	if p.Raw || slices.ContainsFunc(g.Points, func(q advice.Point) bool { return q.GPUs == 0 }) {
 		return whole, "/s"
 	}
-	return func(r *result.Run) float64 { return nodeGPUs / advice.Place(r).GPUs }, fmt.Sprintf("/s/node of %d GPUs", nodeGPUs)
+	return func(r *result.Run) float64 { return nodeGPUs / advice.Place(r).GPUs }, perNode
 }
 
 // Ray is the figure of three panels that compares topologies: TPOT and TTFT against the load, and
@@ -119,8 +122,12 @@ func Ray(g advice.Group, p Pareto) Figure {
 	usable := g
 	usable.Points, _ = g.Usable()
 	third.lines = append([]line{front(newPanel(usable, axes, x, throughput, nil), p.Interactivity)}, third.lines...)
+	labels := " · labels: requests" + unit
+	if unit == perNode {
+		labels += fmt.Sprintf(" · a node has %d GPUs", nodeGPUs)
+	}
 	return Figure{
-		Name: "ray", Title: g.Title(), Note: note(g) + " · labels: requests" + unit, Width: 1500, Height: 420,
+		Name: "ray", Title: g.Title(), Note: note(g) + labels, Width: 1500, Height: 420,
 		panels: []panel{byLoad(result.TPOT, "TPOT"), byLoad(result.TTFT, "TTFT"), third},
 	}
 }

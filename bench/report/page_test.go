@@ -85,8 +85,8 @@ func TestSVGsAreWhole(t *testing.T) {
 // TestRayChoices: the third panel is the chosen one, and the words use the same latency.
 func TestRayChoices(t *testing.T) {
 	for want, o := range map[string]plot.Pareto{
-		">TPOT Median (ms), log scale<": {}, ">Chunk Latency (ms, 16 tokens), log scale<": {Mode: plot.Chunk}, ">Interactivity (token/s/user), log scale<": {Interactivity: true},
-		">Output Throughput vs TTFT<": {Mode: plot.FirstToken}, ">Chunk Latency (ms, 4 tokens), log scale<": {Mode: plot.Chunk, Chunk: 4}, ">Request Throughput (request/s)<": {Raw: true, Throughput: plot.Requests}, ">Output Throughput (token/s)<": {Raw: true}, ">Output Throughput (token/s/node of 8 GPUs)<": {},
+		">TPOT (ms), log scale<": {}, ">Chunk Latency (ms, size=16), log scale<": {Mode: plot.Chunk}, ">Interactivity (token/s/usr), log scale<": {Interactivity: true},
+		">Output Throughput vs TTFT<": {Mode: plot.FirstToken}, ">Chunk Latency (ms, size=4), log scale<": {Mode: plot.Chunk, Chunk: 4}, ">Request Throughput (request/s)<": {Raw: true, Throughput: plot.Requests}, ">Output Throughput (token/s)<": {Raw: true}, ">Output Throughput (token/s/node)<": {},
 	} {
 		var words strings.Builder
 		if err := PrintAs(&words, "ray", sweep(t), Options{Ray: o}); err != nil {

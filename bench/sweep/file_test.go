@@ -125,23 +125,24 @@ func TestPresets(t *testing.T) {
 		further  int // cells, with those above
 		requests int // of the cells above
 		full     bool
+		asked    string // prompts and their prefix, what is printed and at which percentiles
 	}{
-		"llm-d-pd": {[]string{"10k-1k 10000/1000 conc1-n32"}, 6, 32, true},
+		"llm-d-pd": {[]string{"10k-1k 10000/1000 conc1-n32"}, 6, 32, true, "random 0 [ttft tpot itl e2el] [0.1 1 5 10 25 75 90 95 99 99.9]"},
 		"gpt-oss": {[]string{
 			"1k-1k 1000/1000 conc50-n500", "1k-1k 1000/1000 conc100-n1000", "1k-1k 1000/1000 conc200-n2000",
 			"1k-1k 1000/1000 conc300-n3000", "1k-1k 1000/1000 conc400-n4000",
-		}, 5, 10500, true},
+		}, 5, 10500, true, "random 0 [ttft tpot itl e2el] [0.1 1 5 10 25 50 75 90 95 99 99.9]"},
 		"mooncake": {[]string{
 			"sonnet-1024-6 1024/6 rate2-n200", "sonnet-256-6 256/6 rate2-n200", "sonnet-256-6 256/6 rate4-n200",
 			"sonnet-256-6 256/6 rate6-n200", "sonnet-256-6 256/6 rate8-n200",
-		}, 8, 1000, false},
+		}, 8, 1000, false, "sonnet 50 [ttft tpot itl] [99]"},
 		"cloudera": {[]string{
 			"1024-1024 1024/1024 n10", "1024-1024 1024/1024 n50", "1024-1024 1024/1024 n100", "1024-1024 1024/1024 n200", "1024-1024 1024/1024 n500",
 			"4096-4096 4096/4096 n10", "4096-4096 4096/4096 n50", "4096-4096 4096/4096 n100",
 			"1024-7168 1024/7168 n10", "1024-7168 1024/7168 n50", "1024-7168 1024/7168 n100",
 			"7168-1024 7168/1024 n100",
 			"1024-128 1024/128 n500", "1024-128 1024/128 n1000", "1024-128 1024/128 n2000",
-		}, 35, 4780, false},
+		}, 35, 4780, false, "random 0 [ttft tpot itl] [99]"},
 	} {
 		f := preset(t, name)
 		var got []string
@@ -155,6 +156,9 @@ func TestPresets(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %d/%d %s", c.Workload.Name, o.Dataset.InputLen, o.Dataset.OutputLen, c.Load()))
 			if o.Client.IgnoreEOS != want.full || o.Warmups != 1 || o.Client.API != "completions" {
 				t.Errorf("%s %s: %+v, %d warm-ups", name, c.File(), o.Client, o.Warmups)
+			}
+			if asked := fmt.Sprint(o.Dataset.Kind, " ", o.Dataset.PrefixLen, " ", o.Metrics, " ", o.Percentiles); asked != want.asked || o.Dataset.RangeRatio != 0 {
+				t.Errorf("%s %s: %s ±%v, want %s", name, c.File(), asked, o.Dataset.RangeRatio, want.asked)
 			}
 		}
 		if !slices.Equal(got, want.cells) || requests != want.requests || f.Repeats != 3 || f.About == "" {
@@ -193,9 +197,17 @@ func preset(t *testing.T, name string) *File {
 // TestPresetOfRay: it has the study's loads, four baselines of whole engines and three placements.
 func TestPresetOfRay(t *testing.T) {
 	var got []string
-	for _, c := range preset(t, "ray").Cells() {
+	f, asked := preset(t, "ray"), map[string]string{}
+	for _, c := range f.Cells() {
 		if c.Workload.Name == "mixed" && c.Repeat == 1 {
 			got = append(got, c.Load())
+		}
+		o := f.Options(&c)
+		asked[c.Workload.Name] = fmt.Sprint(o.Dataset.InputLen, "/", o.Dataset.OutputLen, " ", o.Client.IgnoreEOS, " ", o.Prime, " ", o.Warmups, " ", o.Metrics, " ", o.Percentiles)
+	}
+	for name, want := range map[string]string{"mixed": "5000/250 true false", "prefill-only": "5000/1 true false", "decode-only": "1/250 true false", "decode-cached": "5000/250 true true"} {
+		if want += " 1 [ttft tpot itl e2el] [50 90 99]"; asked[name] != want {
+			t.Errorf("%s: %q, want %q", name, asked[name], want)
 		}
 	}
 	if want := "conc4-n20 conc8-n40 conc16-n80 conc32-n160 conc48-n240 conc64-n320 rate1-n500 rate2-n500 rate3-n500 rate4-n500 rate5-n500 rate6-n500 rate7-n500 rate8-n500 rate9-n500 rate10-n500"; strings.Join(got, " ") != want {
@@ -209,7 +221,11 @@ func TestPresetOfRay(t *testing.T) {
 	for _, target := range ray.Targets {
 		of[target.Name] = target
 	}
+	if n := len(of); n != 24 || len(ray.Targets) != n { // 4 baselines, 3 placements and 17 ratios
+		t.Errorf("%d topologies: %v", n, of)
+	}
 	for name, want := range map[string][4]float64{
+		"p1xtp2-d1xtp4": {1, 1, 0, 6}, "p4xtp1-d1xtp4": {4, 1, 0, 8}, "p3xtp2-d1xtp2": {3, 1, 0, 8}, "p1xtp2-d3xtp2": {1, 3, 0, 8}, "p4xtp1-d1xtp2": {4, 1, 0, 6},
 		"8xtp1": {0, 0, 8, 8}, "4xtp2": {0, 0, 4, 8}, "2xtp4": {0, 0, 2, 8}, "1xtp8": {0, 0, 1, 8}, "p2xtp1-d3xtp2": {2, 3, 0, 8},
 		"pack-p1xtp4-d1xtp4": {1, 1, 0, 8}, "spread-p1xtp4-d1xtp4": {1, 1, 0, 8}, "spread-tcp-p1xtp4-d1xtp4": {1, 1, 0, 8},
 	} {
