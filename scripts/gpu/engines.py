@@ -89,6 +89,22 @@ class Process:
             return "".join(f.readlines()[-lines:])
 
 
+class Running:
+    """An engine that another rig has started, and ends."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def alive(self):
+        return os.path.exists(f"/proc/{self.pid}")
+
+    def signal(self, number):
+        os.killpg(self.pid, number)
+
+    def tail(self):
+        return "its log is the other rig's"
+
+
 def end(processes, grace=8):
     """Ends the processes and their children: TERM, then KILL for what is left after grace seconds."""
     for p in processes:
@@ -184,9 +200,27 @@ class Fleet:
         except OSError:
             return False
 
+    def attach(self, path, specs):
+        """Takes engines that run already, in place of starting those of specs: each is the one on the same GPUs."""
+        with open(path) as f:
+            running = json.load(f)
+        for name, spec in specs.items():
+            found = [e for e in running if e["gpus"] == spec["gpus"] and e["role"] == spec["role"]]
+            if not found:
+                raise SystemExit(f"{path} has no engine of the role {spec['role']} on the GPUs {spec['gpus']}")
+            self.urls[name] = found[0]["url"]
+            self.engines[name] = Running(found[0]["pid"])
+
+    def describe(self, path, specs):
+        """Writes what attach reads."""
+        rows = [{"name": n, "url": self.urls[n], "pid": p.pid, "gpus": specs[n]["gpus"], "role": specs[n]["role"]} for n, p in self.engines.items()]
+        with open(path + ".new", "w") as f:
+            json.dump(rows, f, indent=1)
+        os.replace(path + ".new", path)
+
     def serve(self, name, contender):
         """The URL of the contender, whose proxy is started unless it runs."""
-        wanted = [contender["direct"]] if "direct" in contender else contender.get("prefill", []) + contender["decode"]
+        wanted = used(contender)
         if missing := [e for e in wanted if e not in self.urls]:
             raise RuntimeError(f"{name} needs engines that are not up: {missing}")
         if contender.get("direct"):
@@ -222,20 +256,27 @@ class Fleet:
 
     def stop(self):
         end(list(self.proxies.values()), 3)
-        end(list(self.engines.values()))
+        end([p for p in self.engines.values() if isinstance(p, Process)])
+
+
+def used(contender):
+    """The engines of a contender. Those under engines have no role."""
+    if "direct" in contender:
+        return [contender["direct"]]
+    return contender.get("prefill", []) + contender.get("decode", []) + contender.get("engines", [])
 
 
 def proxy_command(xpyd, contender, urls, port, admin):
-    prefill = [urls[e] for e in contender.get("prefill", [])]
-    decode = [urls[e] for e in contender["decode"]]
+    prefill, decode, roleless = ([urls[e] for e in contender.get(pool, [])] for pool in ("prefill", "decode", "engines"))
     if router := contender.get("router"):
         router = os.path.expandvars(router)
         launch = [sys.executable, router] if router.endswith(".py") else [router]
         argv = launch + ["--vllm-pd-disaggregation", "--policy", "round_robin", "--host", HOST, "--port", str(port),
                 "--prometheus-host", HOST, "--prometheus-port", str(admin)]
         return argv + [x for u in prefill for x in ("--prefill", u)] + [x for u in decode for x in ("--decode", u)]
-    argv = [xpyd, "serve", "--listen", f"{HOST}:{port}", "--admin", f"{HOST}:{admin}", "--decode", ",".join(decode),
-            "--health-slow-start", "0s"]
-    if prefill:
-        argv += ["--prefill", ",".join(prefill), "--pd-mode", contender.get("mode", "always")]
+    argv = [xpyd, "serve", "--listen", f"{HOST}:{port}", "--admin", f"{HOST}:{admin}", "--health-slow-start", "0s"]
+    for flag, pool in (("--prefill", prefill), ("--decode", decode), ("--engine", roleless)):
+        argv += [flag, ",".join(pool)] if pool else []
+    if prefill or roleless:
+        argv += ["--pd-mode", contender.get("mode", "always")]
     return argv + contender.get("args", [])

@@ -71,9 +71,10 @@ rm -rf "$FOLDER/scripts"
 mkdir "$FOLDER/scripts"
 cp -r "$HERE/plans" "$HERE/e2e.sh" "$FOLDER"
 cp -r "$HERE/../real-vllm" "$FOLDER/scripts"
+RELEASE=$(git -C "$HERE" describe --tags --always --dirty 2>/dev/null || echo devel)
 build() { # MODULE PACKAGE PROGRAM
-  CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$HERE/../../$1" -trimpath -ldflags '-s -w' -o "$(realpath "$FOLDER")/$3" "$2"
-  xz -f -T1 "$FOLDER/$3"
+  CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$HERE/../../$1" -trimpath -ldflags "-s -w -X xpyd/cmd.version=$RELEASE" -o "$(realpath "$FOLDER")/$3" "$2"
+  xz -f -T1 --x86 --lzma2=preset=9e "$FOLDER/$3"
 }
 build . . xpyd
 build tools ./e2e e2e

@@ -3,6 +3,8 @@ import math
 import statistics
 from xml.sax.saxutils import escape
 
+from engines import used
+
 WIDTH, HEIGHT, GAP = 330, 250, 20  # of one panel, and between two
 LEFT, TOP, RIGHT, BOTTOM = 46, 26, 40, 40  # around a panel's axes
 LEGEND = 24
@@ -15,9 +17,7 @@ STYLE = """text { font: 11px sans-serif; fill: #444 } .head { font-weight: bold 
 
 def gpus_of(result, contender):
     """How many GPUs the contender's engines hold."""
-    c = result["contenders"][contender]
-    names = [c["direct"]] if "direct" in c else c.get("prefill", []) + c["decode"]
-    return len({g for n in names for g in result["engines"][n]["gpus"]})
+    return len({g for n in used(result["contenders"][contender]) for g in result["engines"][n]["gpus"]})
 
 
 def points(result):

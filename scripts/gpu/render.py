@@ -16,14 +16,11 @@ import sys
 import tarfile
 
 import plot
+from figures import rank
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOC = os.path.join(HERE, "..", "..", "docs", "results", "gpu.md")
 NIXL = ("nixl_xfer_time_seconds", "nixl_post_time_seconds", "nixl_bytes_transferred", "nixl_num_descriptors")
-
-
-def rank(values, q):
-    return sorted(values)[min(len(values) - 1, int(q * len(values)))]
 
 
 def table(head, rows):
@@ -37,11 +34,11 @@ def ms(seconds, digits=1):
 
 def load_of(step):
     """The load in short, which is part of the names of runs: requests a second, or c and how many are open at once."""
-    return f"c{step['concurrency']}" if "concurrency" in step else step["rate"]
+    return f"c{step['concurrency']}" if "concurrency" in step else step.get("rate") or "own"
 
 
 def load_words(step):
-    return f"{step['concurrency']} at once" if "concurrency" in step else step["rate"]
+    return f"{step['concurrency']} at once" if "concurrency" in step else step.get("rate") or "its own"
 
 
 # What is kept.
@@ -52,9 +49,10 @@ def add(folders, name):
     results = [kept(folder) for folder in folders]
     whole = results[0]
     for hold, r in enumerate(results[1:], 1):
-        for same in (engines_of, lambda of: of["contenders"]):
-            if same(r) != same(whole):
-                raise SystemExit("the folders differ in engines or contenders, so their steps cannot stand in one table")
+        both = whole["contenders"].keys() & r["contenders"].keys()
+        if engines_of(r) != engines_of(whole) or any(r["contenders"][c] != whole["contenders"][c] for c in both):
+            raise SystemExit("the folders differ in engines or contenders, so their steps cannot stand in one table")
+        whole["contenders"] |= r["contenders"]
         whole["steps"] += [{"hold": hold} | s for s in r["steps"]]  # seeds are those of a plan
     with open(os.path.join(HERE, "results", name + ".json"), "w") as f:
         f.write(compact(whole))
@@ -76,9 +74,12 @@ def kept(folder):
         for engine in step.get("engines", {}).values():
             engine["metrics"] = {k: v for k, v in engine["metrics"].items() if k.startswith("nixl") or "preemptions" in k}
             engine["cores"] = {k: v for k, v in engine["cores"].items() if k == "server"}
+        if step.get("advice"):
+            step["advice"] = {k: step["advice"][k] for k in ("prices", "stall_share") if k in step["advice"]}
         if step.get("contender") == "auto" and "streams" in step:
             step["priced"] = priced(step)
-            step["advice"] = {k: step["advice"][k] for k in ("prices", "stall_share")}
+            step["proxy"] = {k: v for k, v in step["proxy"].items() if k.startswith("xpyd_decisions_total")}
+        elif step.get("contender") == NO_ROLES:
             step["proxy"] = {k: v for k, v in step["proxy"].items() if k.startswith("xpyd_decisions_total")}
         else:
             step.pop("proxy", None)
@@ -177,6 +178,52 @@ def goal(result):
             held = min(statistics.median(column) for column in list(zip(*ratios))[:3]) >= 0.95
             rows.append((*cell, name, *each, "yes" if held else "no"))
     return table(("traffic", "requests/s", "prompt/answer", "contender", "TTFT p90", "TPOT p90", "tokens/s", "whole answer, mean", "within 5 %"), rows)
+
+
+NO_ROLES = "no roles"
+FLEET = ("always", "auto", "whole", NO_ROLES)
+
+
+def fleet(result):
+    """Engines without a role against every other contender with the same requests at the same times, over all requests of a
+    load (of conversations, those after the first turn): medians of the rounds, and the ratios of each round to the best
+    other. The goal: the median ratios of the mean whole answer at most 1.03 and of tokens/s at least 0.97, and worst in no
+    percentile."""
+    cells = {}
+    for s in result["steps"]:
+        if s["kind"] == "serve" and "mean_ms" in s.get("all", {}) and "trouble" not in s:
+            load = load_words(s)
+            cell = cells.setdefault((s["workload"], f"{load}/s" if isinstance(load, (int, float)) else load), {})
+            of = cell.setdefault((s.get("hold", 0), s["seed"]), {})
+            name = "whole" if s["contender"] == "whole by load" else s["contender"]  # two ways to balance them: the better one
+            if name not in of or s["all"]["mean_ms"] < of[name]["mean_ms"]:
+                of[name] = s["all"]
+    rows, shown = [], [n for n in FLEET if n in result["contenders"]]
+    for cell, rounds in cells.items():
+        rounds = [of for of in rounds.values() if of.keys() >= {*shown}]
+        if rounds:
+            rows.append((*cell, len(rounds), *fleet_row(rounds, [n for n in shown if n != NO_ROLES])))
+    order = " / ".join(shown)
+    return table(("traffic", "load", "rounds", f"whole answer, mean, ms: {order}", "to the best other", "tokens/s", "to the best other", "TTFT p90, ms", "TPOT p90, ms", "ITL p99, ms", "goal"), rows)
+
+
+def fleet_row(rounds, names):
+    def middle(key):
+        return [statistics.median(of[n][key] for of in rounds) for n in (*names, NO_ROLES)]
+
+    def ratios(key, best):
+        return [of[NO_ROLES][key] / best(of[n][key] for n in names) for of in rounds]
+
+    mean, made = ratios("mean_ms", min), ratios("tokens_per_second", max)
+    misses = ["whole answer"] if statistics.median(mean) > 1.03 else []
+    misses += ["tokens/s"] if statistics.median(made) < 0.97 else []
+    shown = [" / ".join(f"{v:,.0f}" for v in middle("mean_ms")), ", ".join(f"{r:.2f}" for r in sorted(mean)),
+             " / ".join(f"{v:,.0f}" for v in middle("tokens_per_second")), ", ".join(f"{r:.2f}" for r in sorted(made))]
+    for words, key, form in (("TTFT", "ttft_p90", "{:.0f}"), ("TPOT", "tpot_p90", "{:.1f}"), ("ITL", "itl_p99", "{:.0f}")):
+        *others, own = middle(key)
+        shown.append(" / ".join(form.format(v) for v in (*others, own)))
+        misses += [f"worst {words}"] if own > max(others) else []
+    return [*shown, "no: " + ", ".join(misses) if misses else "yes"]
 
 
 def crossover(result):
@@ -322,7 +369,7 @@ def ucx(tries):
     return table(("", "set beside `UCX_TLS`", "UCX takes", "256 pieces of 64 KiB, ms", "8 of 16 MiB, ms", "1,440 of 512 KiB, ms", "GB/s of the 8"), rows)
 
 
-TABLES = {f.__name__: f for f in (serve, goal, crossover, trouble, stall, client, blocks, steps, prefills, transfers, auto, ucx)}
+TABLES = {f.__name__: f for f in (serve, goal, fleet, crossover, trouble, stall, client, blocks, steps, prefills, transfers, auto, ucx)}
 
 
 BLOCK = re.compile(r"<!-- (\S+) (\w+) -->\n.*?<!-- end -->", re.S)

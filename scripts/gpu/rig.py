@@ -1,6 +1,11 @@
 """rig.py: runs a plan of experiments with xpyd and real vLLM engines on the GPUs of this machine.
 
-  rig.py run PLAN.json --out DIR [--xpyd PATH] [--limit SECONDS] [--first-gpu N] [--dry-run | --profile NAME]
+  rig.py run PLAN.json --out DIR [--xpyd PATH] [--limit SECONDS] [--first-gpu N] [--engines FILE] [--round N]
+                        [--dry-run | --profile NAME]
+  rig.py engines PLAN.json --out DIR [--xpyd PATH] [--limit SECONDS] [--first-gpu N] [--dry-run | --profile NAME]
+
+engines starts the engines of a plan, writes DIR/engines.json and keeps them until it gets TERM or the limit is over. run
+--engines takes those in place of its own, so several plans, also of another xpyd, can follow each other on them.
 
 A plan starts its engines once, then takes its steps one after the other. After each step DIR has
 summary.json and runs.tar.gz with all results so far. No step begins that cannot end within the
@@ -14,6 +19,7 @@ import datetime
 import glob
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -22,6 +28,7 @@ import tarfile
 import time
 
 import engines
+import figures
 import legs
 import record
 from render import load_of
@@ -49,7 +56,7 @@ class Rig:
         self.defaults = {"model": self.plan.get("model", "qwen3-8b"), "length": self.plan.get("length", 16384)}
         self.fleet = engines.Fleet(os.path.abspath(args.xpyd), self.logs, self.defaults, args.dry_run, args.profile)
         self.result = {"plan": os.path.basename(args.plan), "about": self.plan["about"], "dry_run": args.dry_run, "profile": args.profile,
-                       "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                       "first_gpu": args.first_gpu, "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                        "steps": [], "not_run": []}
 
     def left(self):
@@ -64,17 +71,32 @@ class Rig:
 
     def run(self):
         specs = self.engine_specs()
+        self.result |= {"engines": specs, "contenders": self.plan["contenders"], "versions": self.versions() | router_version(self.plan["contenders"])}
+        if self.args.engines:
+            self.fleet.attach(self.args.engines, specs)
+            self.result |= {"up_after_s": {}, "lost": {}}
+        else:
+            self.start(specs)
+        for i, step in enumerate(self.plan["steps"]):
+            self.take(i, step)
+
+    def start(self, specs):
         if not self.fleet.simulated and (full := engines.crowded(specs, self.defaults["model"], engines.gpu_memory())):
             raise SystemExit(f"{self.args.plan}: {'; '.join(full)}")
-        self.result |= {"engines": specs, "contenders": self.plan["contenders"], "versions": self.versions() | router_version(self.plan["contenders"])}
         say(f"starting {', '.join(specs)}")
         self.fleet.start(specs)
         self.result["up_after_s"], self.result["lost"] = self.fleet.wait(min(self.plan.get("start_limit", 300), self.left()))
         say(f"up: {self.result['up_after_s']}")
         for name, log in self.result["lost"].items():
             say(f"LOST {name}: {log}")
-        for i, step in enumerate(self.plan["steps"]):
-            self.take(i, step)
+
+    def keep_engines(self):
+        """Starts the engines for other rigs, and waits until it is ended."""
+        specs = self.engine_specs()
+        self.start(specs)
+        self.fleet.describe(os.path.join(self.args.out, "engines.json"), specs)
+        while self.left() > 0:
+            time.sleep(0.2)
 
     def take(self, index, step):
         name = next(k for k in KINDS if k in step)
@@ -85,7 +107,8 @@ class Rig:
                 self.result["not_run"].append(step)
                 return
             # Contenders begin in turns, so that none is always the first after a pause.
-            turn = dict(step, repeat=i + 1, kind=name, seed=7000 + 100 * index + 10 * i)
+            at = i + self.args.round
+            turn = dict(step, repeat=at, kind=name, seed=7000 + 100 * index + 10 * (at - 1))
             try:
                 getattr(self, name)(turn)
             except Exception as e:  # one step that fails must not cost the others
@@ -125,16 +148,67 @@ class Rig:
 
     def load(self, name, step):
         label = f"{step['seed']}-{name}@{load_of(step)}x{step['workload']}"
-        streams = self.plan["workloads"][step["workload"]]
+        workload = self.plan["workloads"][step["workload"]]
+        streams = workload if isinstance(workload, list) else []
         with self.measured(name, label, step) as (url, out):
             idle = self.decided(name)
-            benches = [self.bench(url, label, i, s, step) for i, s in enumerate(streams)]
+            if "turns" in workload:
+                loads = [self.chats(url, label, workload, step)]
+            elif "phases" in workload:
+                loads = [self.trace(url, label, workload["phases"], step)]
+            else:
+                loads = [self.bench(url, label, i, s, step) for i, s in enumerate(streams)]
             if "trouble" in step:
                 self.await_load(name, idle + len(streams) * step.get("lead", LEAD))
                 out["trouble"] = self.trouble(step["trouble"])
-            codes = [self.finish(b, step) for b in benches]
+            codes = [self.finish(b, step) for b in loads]
         out["streams"] = [self.totals(label, i, s, c) for i, (s, c) in enumerate(zip(streams, codes))]
+        out |= self.whole(label, workload)
         say(f"{label}: {brief(out)}")
+
+    def whole(self, label, workload):
+        """The figures over all streams of a load; of conversations those of the turns after the first, which stand apart; of
+        shapes that follow each other those of each, too."""
+        runs, seconds, began = [], 0, ""
+        for path in glob.glob(os.path.join(self.runs, f"{label}.*", "*.run.json")):
+            with open(path) as f:
+                run = json.load(f)
+            runs += run["records"]
+            began = min(began or run["started"], run["started"])
+            seconds = max(seconds, run["duration_us"] / 1e6)
+        if "turns" in workload:
+            later, first = ([r for r in runs if bool(r["turn"]) == later] for later in (True, False))
+            tokens = sum(r.get("tokens", 0) for r in runs)
+            out = {"began": began, "all": figures.pooled(later, seconds or 1), "first": figures.pooled(first, seconds or 1)}
+            out["all"]["tokens_per_second"] = round(tokens / (seconds or 1), 3)
+            out["all"]["cached"] = round(sum(r.get("cached", 0) for r in later) / max(1, sum(r["prompt"] for r in later)), 3)
+            return out
+        records = [figures.of_bench(r) for r in runs]
+        out = {"began": began, "all": figures.pooled(records, seconds or 1)}
+        if "phases" in workload:
+            out["phases"] = []
+            for begin, end in spans(workload["phases"]):
+                out["phases"].append(figures.pooled([r for r in records if begin <= r.get("at", -1) < end], end - begin))
+        return out
+
+    def chats(self, url, label, load, step):
+        """Conversations, by a client in a process of its own."""
+        if self.args.dry_run:
+            load = load | {"conversations": 2, "turns": 2, "shared": 100, "own": 100, "ask": 20, "answer": 5, "every": 0.1, "think": [0, 0.1]}
+        os.makedirs(os.path.join(self.runs, label + ".0"))
+        what = os.path.join(self.logs, label + ".chats.json")
+        with open(what, "w") as f:
+            json.dump({"url": url, "model": self.defaults["model"], "load": load, "salt": label, "seed": step["seed"]}, f)
+        argv = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "chats.py"), what, os.path.join(self.runs, label + ".0", "chats.run.json")]
+        return engines.Process("chats", argv, os.path.join(self.logs, "bench.log"))
+
+    def trace(self, url, label, phases, step):
+        """Shapes that follow each other, as a trace: the requests of each come at its rate for its seconds."""
+        rnd, path, dry = random.Random(step["seed"]), os.path.join(self.logs, f"{step['seed']}.trace.jsonl"), self.args.dry_run
+        with open(path, "w") as f:
+            for at, phase in arrivals(rnd, [p | {"seconds": 1, "input": 50, "output": 3} for p in phases] if dry else phases):
+                f.write(json.dumps({"timestamp": round(at * 1e3), "input_length": phase["input"], "output_length": phase["output"]}) + "\n")
+        return engines.Process("bench", self.bench_argv(url, label, 0, step) + ["--dataset", "trace", "--file", path], os.path.join(self.logs, "bench.log"))
 
     def decided(self, name):
         """How many requests the contender's proxy has sent on their way."""
@@ -163,7 +237,8 @@ class Rig:
         """The contender's URL and the entry for its result, which gets all that is watched meanwhile."""
         contender = self.plan["contenders"][name]
         url = self.fleet.serve(name, contender)
-        watched = [contender["direct"]] if "direct" in contender else contender.get("prefill", []) + contender["decode"]
+        watched, log = engines.used(contender), os.path.join(self.logs, f"proxy-{name}.log")
+        told = os.path.getsize(log) if os.path.exists(log) else 0
         out = {k: step.get(k) for k in ("kind", "workload", "rate", "seed")} | {k: step[k] for k in ("concurrency",) if k in step} | {"contender": name, "at": round(time.time() - self.begin, 1)}
         with contextlib.ExitStack() as stack:
             spies = [stack.enter_context(self.spy(e, label, step)) for e in step.get("spy", []) if e in watched]
@@ -178,6 +253,8 @@ class Rig:
             f.write(after)
         if contender.get("mode") == "auto":
             out["advice"] = json.loads(self.fleet.ask_proxy(name, "/advice") or "null")
+        if contender.get("engines"):
+            out["plans"] = plans(log, told)
         self.result["steps"].append(out)
 
     def load_by_vllm(self, name, step):
@@ -204,14 +281,16 @@ class Rig:
             out["totals"] = {k: round(v, 3) if isinstance(v, float) else v for k, v in got.items() if isinstance(v, (int, float))}
         say(f"vllm bench, {label}: exit {out['exit']}, {short(out.get('totals', {}))}; {told(out['engines'])}")
 
-    def bench(self, url, label, i, stream, step):
-        lead = step.get("lead", LEAD)
-        argv = [self.fleet.xpyd, "bench", "serve", "--url", url, "--model", self.defaults["model"], "--input-len", str(stream["input"]),
-                "--output-len", str(stream["output"]), *self.offered(step, stream.get("share", 1)), "--warmups", str(lead), "--seed", str(step["seed"] + i),
-                "--temperature", "0", "--label", label, "--out", os.path.join(self.runs, f"{label}.{i}"), "--no-progress", "--format", "table",
-                "--max-lateness", "0",
+    def bench_argv(self, url, label, i, step):
+        return [self.fleet.xpyd, "bench", "serve", "--url", url, "--model", self.defaults["model"], "--warmups", str(step.get("lead", LEAD)),
+                "--seed", str(step["seed"] + i), "--temperature", "0", "--label", label, "--out", os.path.join(self.runs, f"{label}.{i}"), "--no-progress",
+                "--format", "table", "--max-lateness", "0",
                 # Contenders get the same prompts at the same times, and must not find each other's in a cache.
                 "--extra-body", json.dumps({"cache_salt": label})]
+
+    def bench(self, url, label, i, stream, step):
+        argv = self.bench_argv(url, label, i, step) + ["--input-len", str(stream["input"]), "--output-len", str(stream["output"]),
+                                                       *self.offered(step, stream.get("share", 1))]
         if stream.get("spread"):
             argv += ["--range-ratio", str(stream["spread"])]
         return engines.Process("bench", argv, os.path.join(self.logs, "bench.log"))
@@ -339,6 +418,29 @@ class Rig:
         shutil.rmtree(os.path.join(self.args.out, "work"))
 
 
+def spans(phases):
+    """When each phase begins and ends, in seconds."""
+    ends = [sum(p["seconds"] for p in phases[:i]) for i in range(len(phases) + 1)]
+    return list(zip(ends, ends[1:]))
+
+
+def arrivals(rnd, phases):
+    """The times of a Poisson process whose rate is that of each phase, with the phase."""
+    for (begin, end), phase in zip(spans(phases), phases):
+        at = begin + rnd.expovariate(phase["rate"])
+        while at < end:
+            yield at, phase
+            at += rnd.expovariate(phase["rate"])
+
+
+def plans(log, told):
+    """The plans for engines without a role of which a proxy's log tells from that byte on, with their times."""
+    with open(log, "rb") as f:
+        f.seek(told)
+        lines = [json.loads(line) for line in f if b'"plan"' in line]
+    return [[line["time"], line["plan"]] for line in lines]
+
+
 def router_version(contenders):
     """What is installed beside the vllm-router of a contender."""
     beside = [os.path.dirname(os.path.expandvars(c["router"])) for c in contenders.values() if "router" in c]
@@ -381,7 +483,7 @@ def short(totals):
 
 
 def brief(out):
-    parts = []
+    parts = [json.dumps(out[k]) for k in ("first", "all", "phases", "plans") if k in out]
     for s in out["streams"]:
         if "totals" not in s:
             parts.append(str(s))
@@ -409,12 +511,14 @@ def told(watched):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("do", choices=["run"])
+    parser.add_argument("do", choices=["run", "engines"])
     parser.add_argument("plan")
     parser.add_argument("--out", required=True)
     parser.add_argument("--xpyd", default="./xpyd")
     parser.add_argument("--limit", type=float, default=580)
     parser.add_argument("--first-gpu", type=int, default=0, help="the plan's GPU 0, so that two plans can share a machine")
+    parser.add_argument("--round", type=int, default=1, help="the first round, so that runs of a plan have other prompts, and other contenders first")
+    parser.add_argument("--engines", help="the engines.json of engines that run, to be taken in place of the plan's own")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--profile", help="of xpyd sim, in place of real engines")
     rig = Rig(parser.parse_args())
@@ -422,7 +526,7 @@ def main():
         signal.signal(number, lambda n, _: sys.exit(128 + n))
     failed = True
     try:
-        rig.run()
+        rig.run() if rig.args.do == "run" else rig.keep_engines()
         failed = bool(rig.result["lost"]) or any("error" in s for s in rig.result["steps"])
     finally:
         rig.close()

@@ -1,13 +1,17 @@
 """Tests of the rig's own arithmetic. What it does with engines is tested by its dry run."""
+import asyncio
 import json
 import os
+import random
 import tarfile
 import tempfile
 import unittest
 import xml.etree.ElementTree
 from unittest import mock
 
+import chats
 import engines
+import figures
 import models
 import plot
 import render
@@ -114,6 +118,96 @@ class Load(unittest.TestCase):
         self.assertEqual([render.load_words(s) for s in ({"rate": 16}, {"rate": None, "concurrency": 16})], [16, "16 at once"])
 
 
+class Shapes(unittest.TestCase):
+    PHASES = [{"rate": 50, "seconds": 2, "input": 1}, {"rate": 5, "seconds": 3, "input": 2}]
+
+    def test_each_shape_comes_at_its_rate_for_its_seconds(self):
+        came = list(rig.arrivals(random.Random(1), self.PHASES))
+        self.assertEqual([at for at, _ in came], sorted(at for at, _ in came))
+        self.assertTrue(all((at < 2) == (p["input"] == 1) and 0 < at < 5 for at, p in came))
+        self.assertAlmostEqual(sum(p["input"] == 1 for _, p in came), 100, delta=30)
+
+    def test_phases_follow_each_other(self):
+        self.assertEqual(rig.spans(self.PHASES), [(0, 2), (2, 5)])
+
+
+class Figures(unittest.TestCase):
+    def test_a_mean_is_that_of_whole_answers(self):
+        records = [figures.of_bench(r) for r in ({"due_us": 0, "ttft_us": 1e5, "e2el_us": 5e5, "output_tokens": 5, "itl_us": [1e5, 1e5, 1e5, 1e5]},
+                                                 {"due_us": 0, "ttft_us": 2e5, "e2el_us": 3e5, "output_tokens": 2, "itl_us": [1e5]},
+                                                 {"due_us": 0, "failure": "timeout"}, {"due_us": 0, "ttft_us": 0})]
+        self.assertEqual(figures.pooled(records, 2), {"completed": 2, "failed": 2, "mean_ms": 400, "ttft_p50": 200, "ttft_p90": 200, "tpot_p50": 100, "tpot_p90": 100,
+                                                      "itl_p99": 100, "tokens_per_second": 3.5})
+        self.assertEqual(figures.pooled([], 1), {"completed": 0, "failed": 0})
+
+
+class Chats(unittest.TestCase):
+    def test_lines_are_whole_wherever_chunks_end(self):
+        async def read():
+            reader = asyncio.StreamReader()
+            for part in (b"data: 1\n\nda", b"ta: 2\n"):
+                reader.feed_data(b"%x\r\n%s\r\n" % (len(part), part))
+            reader.feed_data(b"0\r\n\r\n")
+            return [line async for line in chats.lines(reader, True)]
+
+        self.assertEqual(asyncio.run(read()), [b"data: 1", b"", b"data: 2", b""])
+
+
+class NoRoles(unittest.TestCase):
+    def test_an_engine_without_a_role_is_named_once(self):
+        contender, urls = {"mode": "auto", "engines": ["X", "Y"]}, {"X": "http://x", "Y": "http://y"}
+        argv = engines.proxy_command("xpyd", contender, urls, 1, 2)
+        self.assertEqual(argv[-4:], ["--engine", "http://x,http://y", "--pd-mode", "auto"])
+        self.assertEqual(engines.used(contender), ["X", "Y"])
+
+    def test_engines_of_another_rig_are_found_by_their_gpus(self):
+        def fleet():
+            return engines.Fleet("xpyd", "", {}, True)
+        first, second = fleet(), fleet()
+        first.engines, first.urls = {"E2": engines.Running(7)}, {"E2": "http://e2"}
+        with tempfile.TemporaryDirectory() as folder:
+            first.describe(folder + "/engines.json", {"E2": {"gpus": [2], "role": "both"}})
+            second.attach(folder + "/engines.json", {"X": {"gpus": [2], "role": "both"}})
+            with self.assertRaises(SystemExit):
+                second.attach(folder + "/engines.json", {"X": {"gpus": [1], "role": "both"}})
+        self.assertEqual((second.urls, second.engines["X"].pid), ({"X": "http://e2"}, 7))
+
+    def test_the_plans_of_a_load_are_those_that_its_log_tells_from_then_on(self):
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write('{"time":"a","plan":"none"}\n')
+            f.flush()
+            told = os.path.getsize(f.name)
+            f.write('{"time":"b","message":"other"}\n{"time":"c","plan":"1 of 2"}\n')
+            f.flush()
+            self.assertEqual(rig.plans(f.name, told), [["c", "1 of 2"]])
+
+
+class Fleet(unittest.TestCase):
+    @staticmethod
+    def step(contender, mean, made, itl=9, seed=1):
+        return {"kind": "serve", "workload": "w", "rate": 4, "contender": contender, "seed": seed,
+                "all": {"mean_ms": mean, "tokens_per_second": made, "ttft_p90": 90, "tpot_p90": 7, "itl_p99": itl}}
+
+    def rows(self, *steps):
+        contenders = dict.fromkeys(("always", "whole", "no roles"))
+        return render.fleet({"contenders": contenders, "steps": list(steps)}).splitlines()[2:]
+
+    def test_a_row_is_held_against_the_best_other_of_its_round(self):
+        first = [self.step("always", 1000, 500), self.step("whole", 1200, 400, 50), self.step("no roles", 1020, 490)]
+        again = [self.step(s["contender"], s["all"]["mean_ms"], 500, s["all"]["itl_p99"], 2) for s in first]
+        half = self.step("no roles", 1, 1, seed=3)  # a round that was cut
+        self.assertEqual(self.rows(*first, *again, half), ["| w | 4/s | 2 | 1,000 / 1,200 / 1,020 | 1.02, 1.02 | 500 / 450 / 495 | 0.98, 1.00 | 90 / 90 / 90 | 7.0 / 7.0 / 7.0 | 9 / 50 / 9 | yes |"])
+
+    def test_whole_engines_are_balanced_in_the_better_way(self):
+        steps = [self.step("always", 1000, 500), self.step("whole", 1200, 400), self.step("whole by load", 900, 500), self.step("no roles", 990, 500)]
+        row, = self.rows(*steps)
+        self.assertIn("| 1,000 / 900 / 990 | 1.10 |", row)
+
+    def test_what_is_missed_is_named(self):
+        row, = self.rows(self.step("always", 1000, 500), self.step("whole", 1200, 400), self.step("no roles", 1100, 400, 10))
+        self.assertTrue(row.endswith("| no: whole answer, tokens/s, worst ITL |"), row)
+
+
 class Client(unittest.TestCase):
     def test_the_runs_of_a_load_stand_together(self):
         def step(contender, rate, ttft):
@@ -143,6 +237,11 @@ class Add(unittest.TestCase):
     def test_runs_on_other_gpus_stand_after_the_earlier_ones(self):
         steps = self.add(self.kept([2], 7), self.kept([0], 7))
         self.assertEqual(steps, [{"kind": "serve", "seed": 7}, {"hold": 1, "kind": "serve", "seed": 7}])
+
+    def test_further_contenders_stand_beside_them(self):
+        more = self.kept([0], 7)
+        more["contenders"]["auto"] = {"mode": "auto"}
+        self.assertEqual(len(self.add(self.kept([2], 7), more)), 2)
 
     def test_runs_of_other_contenders_or_more_gpus_do_not(self):
         for other in (self.kept([0], 7, mode="never"), self.kept([0, 1], 7)):
