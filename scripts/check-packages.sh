@@ -38,10 +38,12 @@ is() { [ "$2" = "$3" ] || fail "$1 is \"$2\", want \"$3\""; }
 installed() { # VERSION
   is "the version" "$(in_root xpyd version --json | sed 's/.*"version":"v\([^"]*\)".*/\1/')" "$1"
   for f in lib/systemd/system/xpyd.service lib/systemd/system/xpyd@.service lib/systemd/system/xpyd.socket \
-    share/man/man1/xpyd.1.gz share/man/man1/xpyd-serve.1.gz share/bash-completion/completions/xpyd \
-    share/zsh/site-functions/_xpyd share/fish/vendor_completions.d/xpyd.fish share/doc/xpyd/docs/guides/bare-metal.md; do
+    share/man/man1/xpyd.1.gz share/man/man1/xpyd-serve.1.gz share/man/man5/xpyd.yaml.5.gz share/bash-completion/completions/xpyd \
+    share/zsh/site-functions/_xpyd share/fish/vendor_completions.d/xpyd.fish share/doc/xpyd/docs/guides/bare-metal.md \
+    share/doc/xpyd/docs/measured.md; do
     [ -s "$root/usr/$f" ] || fail "the package lacks /usr/$f"
   done
+  [ ! -e "$root/usr/share/doc/xpyd/docs/results" ] || fail "the package has what was measured, which stays in the repository"
   is "the configuration's owner" "$(in_root stat -c '%a %U:%G' /etc/xpyd/config.yaml)" "640 root:xpyd"
   # It lacks the engines, and systemd does not start it again for that.
   local status=0

@@ -23,6 +23,9 @@ put configs/packaging/sysusers.conf "$prefix/lib/sysusers.d/xpyd.conf"
 for page in $files/man/*; do
   put "$page" "$prefix/share/man/man1/${page##*/}"
 done
+for page in $files/man5/*; do
+  put "$page" "$prefix/share/man/man5/${page##*/}"
+done
 put $files/completions/xpyd.bash "$prefix/share/bash-completion/completions/xpyd"
 put $files/completions/xpyd.zsh "$prefix/share/zsh/site-functions/_xpyd"
 put $files/completions/xpyd.fish "$prefix/share/fish/vendor_completions.d/xpyd.fish"

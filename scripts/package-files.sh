@@ -6,10 +6,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
 rm -rf "$out"
-mkdir -p "$out/man" "$out/completions"
+mkdir -p "$out/man" "$out/man5" "$out/completions"
 # Without SOURCE_DATE_EPOCH the pages would have the day of the build.
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0) dist/manpages "$out/man"
-gzip -9n "$out"/man/*.1
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0) dist/manpages configs/default.yaml "$out/man"
+mv "$out"/man/*.5 "$out/man5"
+gzip -9n "$out"/man/*.1 "$out"/man5/*.5
 for shell in bash zsh fish; do
   ./xpyd completion "$shell" >"$out/completions/xpyd.$shell"
 done
