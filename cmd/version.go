@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"xpyd/cmd/config"
 )
 
-// version is set by the linker (-X xpyd/cmd.version=…) in release builds.
+// version is set by the linker (-X xpyd/cmd.version=…): that of a release (v1.2.3), or what git calls the commit.
 var version = ""
+
+// release is what the next release will be called. Builds that are none say it, with their commit.
+const release = "v0.2.0-dev"
 
 // buildInfo says which build this is. It has "unknown" for what the build did not record.
 type buildInfo struct {
@@ -23,14 +27,8 @@ type buildInfo struct {
 }
 
 func readBuildInfo() buildInfo {
-	b := buildInfo{Version: version, Commit: "unknown", Date: "unknown", Go: runtime.Version()}
+	b := buildInfo{Version: versionOf(version), Commit: "unknown", Date: "unknown", Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
-	if ok && b.Version == "" {
-		b.Version = info.Main.Version
-	}
-	if b.Version == "" {
-		b.Version = "unknown"
-	}
 	if !ok {
 		return b
 	}
@@ -43,6 +41,17 @@ func readBuildInfo() buildInfo {
 		}
 	}
 	return b
+}
+
+// versionOf names a build by what the linker was given: v1.2.3 and v1.2.3-4-gabc are versions, and abc is a commit.
+func versionOf(stamp string) string {
+	switch {
+	case stamp == "":
+		return release
+	case strings.HasPrefix(stamp, "v") && len(stamp) > 1 && '0' <= stamp[1] && stamp[1] <= '9':
+		return stamp
+	}
+	return release + "+" + stamp
 }
 
 func newVersionCmd() *cobra.Command {
