@@ -32,7 +32,7 @@ func (p *pages) adviceNow(snap *router.Snapshot) adviceEntry {
 func (p *pages) advice(w http.ResponseWriter, r *http.Request) {
 	o, err := readObjective(r.URL.Query())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	entry := p.adviceNow(p.cfg.Router.Snapshot())

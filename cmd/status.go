@@ -133,3 +133,30 @@ newest of them with their ids. The log has a line with each id.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: GET /failures")
 	return cmd
 }
+
+func newAdviceCmd() *cobra.Command {
+	flags := &adminFlags{}
+	var ttft, tpot string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "advice",
+		Short: "Print which ratio of prefill to decode engines the traffic asks for",
+		Long: `advice prints which ratio of prefill to decode engines the traffic of the last 15 minutes asks for, and with --ttft or
+--tpot, which split of the engines takes how many requests a second within these bounds. docs/admin.md explains the figures.`,
+		Example: "  xpyd advice --ttft 500ms --tpot 20ms",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.client(cmd)
+			if err != nil {
+				return err
+			}
+			return usageOf(ctl.Explain(c, c.Advice(cmd.Context(), cmd.OutOrStdout(), ttft, tpot, asJSON)))
+		},
+	}
+	cmd.SetFlagErrorFunc(config.FlagError)
+	flags.add(cmd)
+	cmd.Flags().StringVar(&ttft, "ttft", "", "bound for the P90 of the time to first token, such as `500ms`")
+	cmd.Flags().StringVar(&tpot, "tpot", "", "bound for the mean time of an output token, such as `20ms`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: GET /advice")
+	return cmd
+}

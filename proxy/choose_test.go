@@ -162,7 +162,7 @@ func TestAdviceOnTheAdminPort(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"?ttft=500ms": `"words": "with TTFT p90 ≤ 500 ms: 1:1 up to `, "?tpot=20": `"tpot_seconds": 0.02`,
-		"?ttft=soon": `ttft="soon": want a time`, "?itl=20ms": `there is no parameter "itl"`,
+		"?ttft=soon": `ttft=\"soon\": want a time`, "?itl=20ms": `there is no parameter \"itl\"`,
 	} {
 		if text := r.adminText("/advice" + query); !strings.Contains(text, want) {
 			t.Errorf("%s: no %s in %s", query, want, text)
