@@ -103,15 +103,16 @@ func (p *engineProber) run(ctx context.Context) {
 		p.askPeer(ctx, e, entry)
 		prefills = append(prefills, e)
 	}
-	for _, entry := range p.found(ctx, "decode", p.cfg.Router.Decode) {
+	decodes := p.found(ctx, "decode", p.cfg.Router.Decode)
+	for _, entry := range decodes {
 		e := p.ask(ctx, "decode", entry)
-		p.target(e, entry)
+		p.target(e, entry, ranksIn(decodes, entry.URL))
 		p.decodes = append(p.decodes, e)
 	}
 	for _, entry := range p.found(ctx, "both", p.cfg.Router.Engines) {
 		e := p.ask(ctx, "both", entry)
 		p.askPeer(ctx, e, entry)
-		p.target(e, entry)
+		p.target(e, entry, 0) // no connector without roles has such legs
 		prefills, p.decodes = append(prefills, e), append(p.decodes, e)
 	}
 	p.compareModels()

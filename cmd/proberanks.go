@@ -17,13 +17,13 @@ func (p *engineProber) found(ctx context.Context, role string, pool []router.Ent
 			all = append(all, entry)
 			continue
 		}
-		ranks, err := p.ranksOf(ctx, base)
+		ranks, err := p.ranksOf(ctx, base, p.cfg.Dialect(entry))
 		switch {
 		case err != nil && p.health(ctx, base) != nil: // ask says so
 		case err != nil:
 			p.fault("%s %s does not say how many data-parallel ranks it has: %v", role, entry.URL, err)
 		case ranks == 0:
-			p.note("%s %s does not say how many data-parallel ranks it has: its metrics name none, so it is one backend", role, entry.URL)
+			p.note("%s %s does not say how many data-parallel ranks it has, so it is one backend", role, entry.URL)
 			ranks = 1
 		case ranks > router.MaxRanks:
 			p.fault("%s %s says that it has %d data-parallel ranks; xpyd takes 1 to %d", role, entry.URL, ranks, router.MaxRanks)
@@ -37,7 +37,7 @@ func (p *engineProber) found(ctx context.Context, role string, pool []router.Ent
 }
 
 // compareRanks compares the data-parallel ranks that the backends of a pool name with those on their
-// server's metrics page. vLLM 0.32 has a label for each of them there, and tells them nowhere else.
+// server's page. vLLM 0.32 has a label for each of them on its metrics page, and tells them nowhere else.
 func (p *engineProber) compareRanks(ctx context.Context, pool []*engine) {
 	named, highest, seen := map[string]int{}, map[string]int{}, map[string]bool{}
 	var servers []*engine
@@ -57,24 +57,23 @@ func (p *engineProber) compareRanks(ctx context.Context, pool []*engine) {
 	}
 	for _, e := range servers {
 		base := baseOf(e.url)
-		ranks, _ := p.ranksOf(ctx, base) // 0 if the server does not say
+		ranks, _ := p.ranksOf(ctx, base, e.dialect) // 0 if the server does not say
 		missed := router.MissedRanks(base, ranks, named[base])
 		pairing, pairs := e.dialect.(kvparams.Pairing)
 		switch {
 		case ranks > 0 && highest[base] >= ranks:
 			p.fault("%s %s has %d data-parallel ranks, from 0, and no rank %d", e.role, base, ranks, highest[base])
-		case missed != "" && pairs && pairing.Ranks() && e.role == "prefill" && named[base] == 0:
+		case missed != "" && pairs && pairing.NeedsRank() && e.role == "prefill" && named[base] == 0:
 			p.fault("%s %s has %d data-parallel ranks, and a decode leg must name one with connector %s; put @auto after its URL", e.role, base, ranks, e.dialect.Name())
-		case missed != "" && pairs && !pairing.Ranks():
-			p.fault("%s %s has %d data-parallel ranks, of which connector %s knows one; start each as an engine of its own (--data-parallel-external-lb)", e.role, base, ranks, e.dialect.Name())
 		case missed != "":
 			p.note("%s %s has %s", e.role, base, missed)
 		}
 	}
 }
 
-// ranksOf counts the ranks on a server's metrics page, as serve does. It is 0 for a page without.
-func (p *engineProber) ranksOf(ctx context.Context, base string) (int, error) {
-	page, err := p.get(ctx, base+"/metrics")
-	return len(engines.RanksOn(page)), err
+// ranksOf counts a server's ranks as serve does. It is 0 if the server does not say so.
+func (p *engineProber) ranksOf(ctx context.Context, base string, d kvparams.Dialect) (int, error) {
+	path, count := engines.RankPage(d)
+	page, err := p.get(ctx, base+path)
+	return count(page), err
 }

@@ -41,7 +41,7 @@ func (p *engineProber) askPeer(ctx context.Context, e *engine, entry router.Entr
 }
 
 // target notes how a prefill leg names the decode engine, if the connector asks for that.
-func (p *engineProber) target(e *engine, entry router.Entry) {
+func (p *engineProber) target(e *engine, entry router.Entry, ranks int) {
 	directed, ok := e.dialect.(kvparams.Directed)
 	if !ok {
 		return
@@ -50,7 +50,21 @@ func (p *engineProber) target(e *engine, entry router.Entry) {
 	if entry.Bootstrap > 0 {
 		port = entry.Bootstrap
 	}
-	p.targets[e.url] = kvparams.TargetAt(hostOf(e.url), port)
+	p.targets[e.url] = kvparams.TargetAt(hostOf(e.url), port, ranks)
+}
+
+// ranksIn is how many data-parallel ranks the engine of a backend has as far as the pool names them, or 0 if it is none.
+func ranksIn(pool []router.Entry, backend string) (ranks int) {
+	base, rank := router.SplitRank(backend)
+	if rank < 0 {
+		return 0
+	}
+	for _, entry := range pool {
+		if other, n := router.SplitRank(entry.URL); other == base {
+			ranks = max(ranks, n+1)
+		}
+	}
+	return ranks
 }
 
 // together sends both legs at once. If prefill fails, decode would wait for it.

@@ -45,9 +45,6 @@ func TestRanksThatCannotBeAdded(t *testing.T) {
 
 	p = serveProcess(t, urls(p1), urls(d1), "--headers-pass", "x-data-parallel-rank")
 	refusals(p, "http://127.0.0.1:9@0", "decode", `headers.pass: "x-data-parallel-rank" is written by xpyd where backends are ranks`)
-	p = startSelf(t, "serve", "--connector", "sglang", "--prefill", "http://127.0.0.1:7", "--decode", "http://127.0.0.1:8", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	p.serving(1)
-	refusals(p, "http://127.0.0.1:9@0", "decode", `connector: "sglang" knows no data-parallel ranks`)
 }
 
 // A state file with a rank that the configuration does not allow stops the start, and says why.

@@ -21,8 +21,11 @@ func runRanks(ctx context.Context, o sim.Options, n int, fault string, out io.Wr
 	if n < 1 || n > maxSimRanks {
 		return config.UsageError{Err: fmt.Errorf("--ranks: %d must be from 1 to %d", n, maxSimRanks)}
 	}
-	if !slices.Contains([]sim.Connector{sim.ConnectorNixl, sim.ConnectorPush, sim.ConnectorShared, sim.ConnectorMooncake, sim.ConnectorP2P}, o.Connector) {
+	if !slices.Contains([]sim.Connector{sim.ConnectorNixl, sim.ConnectorPush, sim.ConnectorShared, sim.ConnectorMooncake, sim.ConnectorP2P, sim.ConnectorSGLang, sim.ConnectorMoriio, sim.ConnectorWrite}, o.Connector) {
 		return config.UsageError{Err: fmt.Errorf("--ranks: connector %s takes no ranks; start one engine a rank", o.Connector)}
+	}
+	if _, port, _ := net.SplitHostPort(o.SideChannel); (port == "" || port == "0") && o.Connector.Neighbours(o.Role) {
+		return config.UsageError{Err: fmt.Errorf("--side-channel: %q must have a port, as a leg names that of rank 0; try 127.0.0.1:5600", o.SideChannel)}
 	}
 	f := sim.Fault{}
 	if fault != "" {
@@ -41,7 +44,7 @@ func runRanks(ctx context.Context, o sim.Options, n int, fault string, out io.Wr
 	}()
 	var urls []string
 	for rank := range n {
-		e, err := startRank(o, rank, f)
+		e, err := startRank(o, rank, n, f)
 		if err != nil {
 			return err
 		}
@@ -75,11 +78,12 @@ func joinBootstraps(front *sim.Ranks, o sim.Options, engines []*sim.Engine) erro
 }
 
 // startRank starts the engine of one rank of o.
-func startRank(o sim.Options, rank int, f sim.Fault) (*sim.Engine, error) {
+func startRank(o sim.Options, rank, ranks int, f sim.Fault) (*sim.Engine, error) {
 	host, text, _ := net.SplitHostPort(o.SideChannel)
 	if port, err := strconv.Atoi(text); err == nil && port > 0 {
 		o.SideChannel = net.JoinHostPort(host, strconv.Itoa(port+rank))
 	}
+	o.Parallel.Rank, o.Parallel.Ranks = rank, ranks
 	o.Name, o.Listen, o.Bootstrap = o.Name+"-dp"+strconv.Itoa(rank), "127.0.0.1:0", ""
 	if err := o.Validate(); err != nil {
 		return nil, config.UsageError{Err: err}

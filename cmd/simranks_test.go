@@ -77,7 +77,8 @@ func TestSimRefusesRanks(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"--ranks=0", "--ranks: 0 must be from 1 to 64"},
 		{"--ranks=65", "--ranks: 65 must be from 1 to 64"},
-		{"--ranks=2 --connector=sglang", "--ranks: connector sglang takes no ranks; start one engine a rank"},
+		{"--ranks=2 --connector=lmcache", "--ranks: connector lmcache takes no ranks; start one engine a rank"},
+		{"--ranks=2 --connector=sglang --role=prefill", `--side-channel: "127.0.0.1:0" must have a port, as a leg names that of rank 0`},
 		{"--ranks=2 --fault=explode", `fault kind "explode"`},
 		{"--ranks=2 --num-blocks=-3", "sim blocks -3"},
 	} {

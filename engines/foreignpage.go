@@ -2,6 +2,7 @@ package engines
 
 import (
 	"bytes"
+	"strconv"
 
 	"xpyd/kvparams"
 	"xpyd/router"
@@ -28,18 +29,17 @@ var quantities = [...]family{
 	kvparams.PromptTokens: famPrompt, kvparams.GenerationTokens: famGeneration,
 }
 
-// parseForeign is parsePage for an engine that has series of its own. Such an engine has no ranks that
-// xpyd tells apart.
-func parseForeign(text []byte, s *kvparams.Series) (router.EngineState, error) {
+// parseForeign is parsePage for an engine that has series of its own.
+func parseForeign(text []byte, s *kvparams.Series, rank int) (router.EngineState, error) {
 	var p page
 	for line := range bytes.Lines(text) {
-		p.foreign(bytes.TrimSuffix(line, []byte("\n")), s)
+		p.foreign(bytes.TrimSuffix(line, []byte("\n")), s, rank)
 	}
 	p[famPartBlocks].n++ // nothing says that there is a block for every BlockSize tokens
 	return p.state(loadNames{nameOf(s, kvparams.Running), nameOf(s, kvparams.Waiting), nameOf(s, kvparams.KVUsage)})
 }
 
-func (p *page) foreign(line []byte, s *kvparams.Series) {
+func (p *page) foreign(line []byte, s *kvparams.Series, rank int) {
 	line, ours := bytes.CutPrefix(line, []byte(s.Prefix))
 	if !ours {
 		if rest, ok := bytes.CutPrefix(line, []byte("process_start_time_seconds")); ok {
@@ -53,10 +53,24 @@ func (p *page) foreign(line []byte, s *kvparams.Series) {
 	}
 	name, rest := bytes.TrimSuffix(line[:end], []byte("_total")), line[end:]
 	for i := range s.Of {
-		if m := &s.Of[i]; string(name) == m.Name && (m.Counts || whole(rest, s.Whole)) {
+		if m := &s.Of[i]; string(name) == m.Name && (m.Counts || whole(rest, s.Whole)) && ofRank(rest, s.Rank, rank, m.Counts) {
 			p.sample(quantities[m.Quantity], rest)
 		}
 	}
+}
+
+// ofRank reports whether a sample is about that rank, by the label. A counter without it is about the whole engine, and what
+// else has none about each rank.
+func ofRank(rest []byte, label string, rank int, counter bool) bool {
+	if rank < 0 {
+		return true
+	}
+	for l, ok := startLabels(rest); ok && !l.done; l, ok = l.next() {
+		if string(l.name) == label {
+			return string(l.value) == strconv.Itoa(rank)
+		}
+	}
+	return !counter
 }
 
 // whole reports that a sample neither repeats another one nor is part of it.

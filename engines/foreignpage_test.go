@@ -58,11 +58,27 @@ func TestPagesOfSGLang(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			want := router.UnknownEngine()
 			tc.want(&want)
-			got, err := parseForeign([]byte(tc.text), sglangSeries(t))
+			got, err := parseForeign([]byte(tc.text), sglangSeries(t), router.NoRank)
 			if fault := fmt.Sprint(err); got != want || err == nil != (tc.fault == "") || err != nil && fault != tc.fault {
 				t.Errorf("%+v, %v\nwant %+v, %v", got, err, want, tc.fault)
 			}
 		})
+	}
+}
+
+// A rank has the gauges with its label, and no counter of the whole server.
+func TestForeignPageOfARank(t *testing.T) {
+	var text strings.Builder
+	for rank, running := range []string{"3.0", "5.0"} {
+		label := fmt.Sprintf(`,dp_rank="%d"`, rank)
+		text.WriteString(sglangLine("num_running_reqs", label, running) + sglangLine("num_queue_reqs", label, "2.0") + sglangLine("token_usage", label, "0.25") +
+			sglangLine("page_size", label, "64.0") + sglangLine("prompt_tokens_total", label, "7.0"))
+	}
+	text.WriteString(sglangLine("generation_tokens_total", `,is_streaming="False"`, "9.0"))
+	want := router.UnknownEngine()
+	want.Running, want.Waiting, want.KVUsage, want.BlockSize, want.PromptTokens = 5, 2, .25, 64, 7
+	if got, err := parseForeign([]byte(text.String()), sglangSeries(t), 1); err != nil || got != want {
+		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
 }
 
@@ -71,7 +87,7 @@ func FuzzForeignPage(f *testing.F) {
 	f.Add([]byte("sglang:num_running_reqs{a=\"\\"))
 	series := sglangSeries(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		e, err := parseForeign(text, series)
+		e, err := parseForeign(text, series, len(text)%3-1)
 		if err == nil && (e.Running < 0 || e.Waiting < 0 || e.KVUsage < 0) {
 			t.Errorf("no fault in %+v", e)
 		}

@@ -108,7 +108,7 @@ func parsePage(text []byte, rank int) (router.EngineState, error) {
 		} else {
 			text = nil
 		}
-		if rank == router.NoRank || !ofOther(line, rank) {
+		if rank == router.NoRank || !ofOther(line, "engine", rank) {
 			p.line(line)
 		}
 	}
@@ -120,16 +120,15 @@ type loadNames struct{ running, waiting, usage string }
 
 var vllmLoad = loadNames{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"}
 
-// ofOther reports whether a line is about another rank, by vLLM's label engine. A line without that label
-// is about all of them.
-func ofOther(line []byte, rank int) bool {
+// ofOther reports whether a line is about another rank, by that label. A line without it is about all of them.
+func ofOther(line []byte, label string, rank int) bool {
 	i := bytes.IndexByte(line, '{')
 	if i < 0 {
 		return false
 	}
 	l, ok := startLabels(line[i:])
 	for ; ok && !l.done; l, ok = l.next() {
-		if string(l.name) == "engine" {
+		if string(l.name) == label {
 			n, err := strconv.Atoi(string(l.value))
 			return err != nil || n != rank
 		}

@@ -95,5 +95,18 @@ func (s *Set) Target(d *router.Backend) *kvparams.Peer {
 	if own := d.Bootstrap(); own > 0 {
 		port = own
 	}
-	return kvparams.TargetAt(hostOf(d.Addr), port)
+	return kvparams.TargetAt(hostOf(d.Addr), port, ranksBeside(s.cfg.Router.Snapshot(), d))
+}
+
+// ranksBeside is how many data-parallel ranks the engine of d has as far as the pool names them, or 0 if d is none.
+func ranksBeside(snap *router.Snapshot, d *router.Backend) (ranks int) {
+	if d.Rank < 0 {
+		return 0
+	}
+	for _, o := range snap.Members(d.Role) {
+		if o.Base() == d.Base() {
+			ranks = max(ranks, o.Rank+1)
+		}
+	}
+	return max(ranks, d.Rank+1)
 }

@@ -265,7 +265,7 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, t *pollTarget, c
 
 func (p *Poller) parse(text []byte, b *router.Backend) (router.EngineState, error) {
 	if series := p.cfg.Series(b); series != nil {
-		return parseForeign(text, series)
+		return parseForeign(text, series, b.Rank)
 	}
 	return parsePage(text, labelOf(text, b.Rank))
 }

@@ -2,12 +2,13 @@ package engines
 
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -69,23 +70,40 @@ func (s *Set) takeRanks(tell tellRanks, engine string, ranks int) error {
 	return err
 }
 
-// countRanks reads the metrics page of b's engine. Where nothing is known of an engine that is well, and its page
+// countRanks asks b's engine. Where nothing is known of an engine that is well, and its page
 // names no rank, it is one backend. What is known stays if a later page names none.
 func (c *checker) countRanks(b *router.Backend, auth string) (int, error) {
-	status, page, err := c.fetch(c.ctx, b.Base()+"/metrics", auth, pollPage)
+	path, count := RankPage(c.s.dialect(b))
+	status, page, err := c.fetch(c.ctx, b.Base()+path, auth, pollPage)
 	switch {
 	case err != nil:
 		return 0, err
 	case status != http.StatusOK:
-		return 0, fmt.Errorf("get /metrics: %w", statusError(status))
+		return 0, fmt.Errorf("get %s: %w", path, statusError(status))
 	case len(page) == pollPage:
-		return 0, errors.New("get /metrics: page too large")
+		return 0, fmt.Errorf("get %s: page too large", path)
 	}
-	ranks := len(RanksOn(page))
+	ranks := count(page)
 	if ranks == 0 && b.Rank == router.AutoRank {
 		ranks = 1
 	}
 	return ranks, nil
+}
+
+// RankPage is the path at which an engine of the dialect says how many data-parallel ranks it has, and what reads the number
+// from the answer. It is 0 if the answer does not say so.
+func RankPage(d kvparams.Dialect) (path string, count func(page []byte) int) {
+	f, ok := d.(kvparams.Foreign)
+	if !ok {
+		return "/metrics", func(page []byte) int { return len(RanksOn(page)) }
+	}
+	return f.Version(), func(page []byte) (ranks int) {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(page, &members) != nil || json.Unmarshal(members[f.RanksMember()], &ranks) != nil {
+			return 0
+		}
+		return max(ranks, 0)
+	}
 }
 
 // tellRankless logs why the ranks of an engine cannot be had, and what follows. It does so once for all backends of the

@@ -27,7 +27,7 @@ func segmentsOf(t *testing.T, d Dialect, r *Request, h Handle) (prefill, decode 
 		p.Peer, q.Peer = &peer, &peer
 	}
 	if directed, ok := d.(Directed); ok {
-		p.Target = TargetAt("::1", directed.TargetPort())
+		p.Target = TargetAt("::1", directed.TargetPort(), 0)
 	}
 	// Both are built before either is read, as with legs that start together.
 	return d.AppendPrefill(nil, r, &p), d.AppendDecode(nil, r, h, &q)
@@ -61,7 +61,7 @@ func TestLegsOfEachConnector(t *testing.T) {
 		{"moriio", handle, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null}}`,
 			own + `,"kv_transfer_params":{"h":1}}`},
 		{"moriio-write", handle, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,` +
-			`"remote_host":"[::1]","remote_handshake_port":6301,"remote_notify_port":6401}}`, own + `,"kv_transfer_params":{"h":1}}`},
+			`"remote_host":"[::1]","remote_handshake_port":6301,"remote_notify_port":6401}}`, own + `,"kv_transfer_params":{"h":1,"is_request_leader":true}}`},
 		{"moriio-write", Handle{}, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,` +
 			`"remote_host":"[::1]","remote_handshake_port":6301,"remote_notify_port":6401}}`, own + `}`},
 		{"sglang", Handle{}, one + room, own + room},
@@ -189,6 +189,31 @@ func TestMooncakeReadsItsBootstrapServer(t *testing.T) {
 				t.Errorf("error %v, want %s", err, c.fault)
 			}
 		})
+	}
+}
+
+// A rank of a prefill engine is named in the decode leg alone, by its number.
+func TestSGLangNamesTheRank(t *testing.T) {
+	r := parse(t, Completions, `{"prompt":"x"}`)
+	for rank, want := range map[int]string{-1: "}", 0: `,"disagg_prefill_dp_rank":0}`, 12: `,"disagg_prefill_dp_rank":12}`} {
+		peer, err := sglang{}.ReadPeer("h:8998", rank, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefill := join(sglang{}.AppendPrefill(nil, r, &Leg{ID: "a-1", Peer: &peer}))
+		decode := join(sglang{}.AppendDecode(nil, r, Handle{}, &Leg{ID: "a-1", Peer: &peer}))
+		if room := roomOf(prefill); room == "" || !strings.HasSuffix(prefill, room+"}") || !strings.HasSuffix(decode, room+want) {
+			t.Errorf("rank %d\n%s\n%s", rank, prefill, decode)
+		}
+	}
+}
+
+// The prefill leg says how many ranks the decode engine has, as P shakes hands with all of them at once.
+func TestMoriioWriteSaysHowManyRanks(t *testing.T) {
+	r := parse(t, Completions, `{"prompt":"x"}`)
+	got := join(moriioWrite{}.AppendPrefill(nil, r, &Leg{ID: "a-1", Target: TargetAt("h", 6301, 8)}))
+	if want := `"remote_host":"h","remote_handshake_port":6301,"remote_notify_port":6401,"remote_dp_size":8}}`; !strings.HasSuffix(got, want) {
+		t.Errorf("%s, want …%s", got, want)
 	}
 }
 

@@ -48,10 +48,10 @@ type Pairing interface {
 	// The path is empty if a leg needs only the server's address.
 	Bootstrap() (port int, path string)
 	// ReadPeer reads the server's answer. address is the server's host:port. rank is a data-parallel rank of the engine, or
-	// below 0 for the whole engine. It is below 0 unless the dialect Ranks.
+	// below 0 for the whole engine.
 	ReadPeer(address string, rank int, answer []byte) (Peer, error)
-	// Ranks says that a decode leg can name one rank of a prefill engine.
-	Ranks() bool
+	// NeedsRank says that a decode leg has to name one rank of a prefill engine that has several.
+	NeedsRank() bool
 	// Finishes says that a prefill must run to its end although its client has left. Decode has
 	// registered blocks of its own, and holds them until the KV comes.
 	Finishes() bool
@@ -140,6 +140,8 @@ type Peer struct {
 	Host     string // host of the bootstrap server, with brackets around an IPv6 address
 	Port     string
 	EngineID string // needs no escapes in JSON
+	Rank     string // data-parallel rank of a prefill engine, where a leg names it by its number
+	Ranks    int    // data-parallel ranks of a decode engine, of which it is one; 0: it is no rank
 }
 
 // Role says which of the two legs an engine serves.

@@ -30,8 +30,8 @@ func (mooncake) Bootstrap() (port int, path string) { return 8998, "/query" }
 // plainID is an engine id that needs no escapes in JSON.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,256}$`)
 
-// Ranks is true because a bootstrap server tells the engine id of each rank of its engine.
-func (mooncake) Ranks() bool { return true }
+// NeedsRank is true because each rank has an engine id of its own.
+func (mooncake) NeedsRank() bool { return true }
 
 // ReadPeer reads {"0": {"engine_id": …}}, with one member for each data-parallel rank.
 func (mooncake) ReadPeer(address string, rank int, answer []byte) (Peer, error) {

@@ -33,14 +33,30 @@ func (d moriioWrite) EngineConfig(role Role) string {
 
 func (moriioWrite) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
 	port, _ := strconv.Atoi(leg.Target.Port) // it was made of a number
+	end := "}"
+	if n := leg.Target.Ranks; n > 0 {
+		end = `,"remote_dp_size":` + strconv.Itoa(n) + end
+	}
 	return r.appendOneToken(dst, leg.text(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":"`,
-		leg.Target.Host, `","remote_handshake_port":`, leg.Target.Port, `,"remote_notify_port":`, strconv.Itoa(port+notifyAbove), `}`))
+		leg.Target.Host, `","remote_handshake_port":`, leg.Target.Port, `,"remote_notify_port":`, strconv.Itoa(port+notifyAbove), end))
 }
 
+// AppendDecode makes D the leader of the request: otherwise only the rank of D with P's number tells P where its blocks are,
+// and any other one waits without a limit.
+func (moriioWrite) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments {
+	if h.None() {
+		return r.AppendPlain(dst)
+	}
+	return r.appendEdited(dst, nil, kvLead, h.Raw[:len(h.Raw)-1], leads)
+}
+
+var leads = []byte(`,"is_request_leader":true}`)
+
 // TargetAt returns the decode engine at the host and port in the form in which a leg names it.
-func TargetAt(host string, port int) *Peer {
+// ranks is how many data-parallel ranks it has, of which it is one, or 0.
+func TargetAt(host string, port, ranks int) *Peer {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	return &Peer{Host: host, Port: strconv.Itoa(port)}
+	return &Peer{Host: host, Port: strconv.Itoa(port), Ranks: ranks}
 }

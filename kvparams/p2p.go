@@ -36,8 +36,8 @@ func (offloadingP2P) Finishes() bool { return false }
 // Bootstrap is VLLM_P2P_SIDE_CHANNEL_PORT. A leg carries only the address of the socket.
 func (offloadingP2P) Bootstrap() (port int, path string) { return 5710, "" }
 
-// Ranks is true because each rank has a socket of its own.
-func (offloadingP2P) Ranks() bool { return true }
+// NeedsRank is true because each rank has a socket of its own.
+func (offloadingP2P) NeedsRank() bool { return true }
 
 // ReadPeer counts the ranks' sockets from that of the first.
 func (offloadingP2P) ReadPeer(address string, rank int, _ []byte) (Peer, error) {

@@ -12,8 +12,10 @@ type Foreign interface {
 	Vitals() string
 	// HealthTakes is how long /health of a healthy engine may take.
 	HealthTakes() time.Duration
-	// Version is the path whose answer is an object with a version.
+	// Version is the path whose answer is an object with a version, and with the number of the engine's data-parallel
+	// ranks as RanksMember.
 	Version() string
+	RanksMember() string
 }
 
 // Quantity is what a metric of an engine measures.
@@ -37,6 +39,8 @@ type Series struct {
 	// Whole are labels of gauges. A sample counts if it has none of them, or all of them with these
 	// values. Other samples repeat one that counts, or are part of it.
 	Whole []Label
+	// Rank is the label by which a sample is of one data-parallel rank.
+	Rank string
 }
 
 // Metric is one metric. Every engine has the first metric of each quantity.

@@ -40,6 +40,7 @@ func (sglang) Series() Series {
 		// With priorities there is a sample of each beside the whole. Each pipeline rank has the same
 		// requests.
 		Whole: []Label{{"priority", ""}, {"pp_rank", "0"}},
+		Rank:  "dp_rank",
 	}
 }
 
@@ -51,6 +52,9 @@ func (sglang) HealthTakes() time.Duration { return 2 * time.Second }
 
 // Version is a large answer that may contain secrets. xpyd reads only the version in it.
 func (sglang) Version() string { return "/server_info" }
+
+// RanksMember is an argument of the server, which that answer repeats.
+func (sglang) RanksMember() string { return "dp_size" }
 
 func (sglang) EngineConfig(role Role) string {
 	if role == Decodes {
@@ -65,10 +69,17 @@ func (sglang) Finishes() bool { return false }
 // Bootstrap is --disaggregation-bootstrap-port. A leg carries only the address of the server.
 func (sglang) Bootstrap() (port int, path string) { return 8998, "" }
 
-// Ranks is false because nobody has read yet how SGLang's legs would name one.
-func (sglang) Ranks() bool { return false }
+// NeedsRank is false because D asks P's bootstrap server for the rank of a room that no leg has named.
+func (sglang) NeedsRank() bool { return false }
 
-func (sglang) ReadPeer(address string, _ int, _ []byte) (Peer, error) { return peerAt(address, "") }
+// ReadPeer notes the rank, which D then does not have to ask for.
+func (sglang) ReadPeer(address string, rank int, _ []byte) (Peer, error) {
+	peer, err := peerAt(address, "")
+	if rank >= 0 {
+		peer.Rank = strconv.Itoa(rank)
+	}
+	return peer, err
+}
 
 var roomLead = []byte(`,"bootstrap_host":`)
 
@@ -76,8 +87,13 @@ func (s sglang) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
 	return r.appendEdited(dst, r.form().oneToken, roomLead, s.Pair(leg).Raw)
 }
 
+// AppendDecode also names P's rank, if xpyd has chosen it. The header of each leg names its own.
 func (s sglang) AppendDecode(dst Segments, r *Request, _ Handle, leg *Leg) Segments {
-	return r.appendEdited(dst, nil, roomLead, s.Pair(leg).Raw)
+	room := s.Pair(leg).Raw
+	if leg.Peer.Rank == "" {
+		return r.appendEdited(dst, nil, roomLead, room)
+	}
+	return r.appendEdited(dst, nil, roomLead, room, leg.text(`,"disagg_prefill_dp_rank":`, leg.Peer.Rank))
 }
 
 // Pair is the host, and the two members after it. The room is the same on both legs. It has 63 bits,

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -11,35 +12,38 @@ import (
 	"xpyd/sim"
 )
 
-// neighbours are two free addresses of loopback with ports that follow each other.
+// neighbours are two free addresses of loopback with ports that follow each other. They lie below those that Linux gives to
+// whoever asks for any, so nobody else gets them meanwhile.
 func neighbours(t *testing.T) [2]string {
 	t.Helper()
 	for range 50 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port := 20_000 + rand.N(12_000)
+		both := [2]string{fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", port+1)}
+		l, err := net.Listen("tcp", both[0])
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
-		port := l.Addr().(*net.TCPAddr).Port
-		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		next, err := net.Listen("tcp", both[1])
 		_ = l.Close()
 		if err == nil {
 			_ = next.Close()
-			return [2]string{fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", port+1)}
+			return both
 		}
 	}
 	t.Fatal("no two free ports that follow each other")
 	return [2]string{}
 }
 
-// rankedPair is a prefill and a decode server of two ranks each, of a connector whose decode leg names the rank.
+// rankedPair is a prefill and a decode server of two ranks each, of a connector one of whose legs names the rank of the other.
 func rankedPair(t *testing.T, d kvparams.Dialect) *rig {
 	t.Helper()
-	sockets, prefills := neighbours(t), 0
+	sockets, started := map[sim.Role][2]string{sim.RolePrefill: neighbours(t), sim.RoleDecode: neighbours(t)}, map[sim.Role]int{}
 	engine := func(o *sim.Options) {
-		if o.Role == sim.RolePrefill && d.Name() == "offloading-p2p" {
-			o.SideChannel = sockets[prefills]
-			prefills++
+		rank := started[o.Role]
+		if started[o.Role]++; sim.Connector(d.Name()).Neighbours(o.Role) {
+			o.SideChannel = sockets[o.Role][rank]
 		}
+		o.Parallel.Rank, o.Parallel.Ranks = rank, 2
 	}
 	return newRig(t, rigOptions{prefill: 2, decode: 2, dialect: d, engine: engine, router: func(c *router.Config) {
 		inTurn(c)
@@ -72,12 +76,13 @@ func rankedPair(t *testing.T, d kvparams.Dialect) *rig {
 	}})
 }
 
-// eachRanked runs a test with each connector whose decode leg names a rank of a prefill engine.
+// eachRanked runs a test with each connector one of whose legs names a rank of the other engine.
 func eachRanked(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	names := func(d kvparams.Dialect) bool {
-		p, ok := d.(kvparams.Pairing)
-		return ok && p.Ranks()
+		_, pairs := d.(kvparams.Pairing)
+		_, directed := d.(kvparams.Directed)
+		return pairs || directed
 	}
 	eachConnectorThat(t, names, func(t *testing.T, d kvparams.Dialect) { test(t, rankedPair(t, d)) })
 }

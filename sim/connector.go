@@ -87,6 +87,18 @@ func (c Connector) has(t trait) bool {
 // Stores reports whether engines of the connector need a folder for the KV, Options.Storage.
 func (c Connector) Stores() bool { return c.has(traitStores) }
 
+// Neighbours reports whether the side channels of a server's ranks must have ports that follow each other, because a leg names
+// that of rank 0.
+func (c Connector) Neighbours(role Role) bool {
+	switch c {
+	case ConnectorP2P, ConnectorSGLang:
+		return role == RolePrefill
+	case ConnectorMoriio, ConnectorWrite:
+		return role == RolePrefill || role == RoleDecode
+	}
+	return false
+}
+
 func (o Options) validateConnector() error {
 	if !slices.Contains(Connectors(), o.Connector) {
 		return fmt.Errorf("sim connector %q: want one of %v", o.Connector, Connectors())
@@ -164,7 +176,7 @@ func (c *core) receive(h handle, first, last int) ([]uint64, error) {
 		return nil, err
 	}
 	c.pullTime(last - first)
-	await := sideMessage{Op: "await", Request: h.request, First: first, Last: last, To: c.side.Addr().String()}
+	await := sideMessage{Op: "await", Request: h.request, First: first, Last: last, To: c.side.Addr().String(), Rank: c.o.Parallel.Rank}
 	reply, err := conn.ask(await)
 	if err != nil && !errors.Is(err, errRefused) && c.o.Connector == ConnectorWrite {
 		conn, reply, err = c.askRestarted(conn, await, err)
@@ -329,11 +341,15 @@ func (g *generation) awaitSent(ctx context.Context) bool {
 	return true
 }
 
-// readRoom reads SGLang's members, which vLLM does not know. Anything else in them stands for none.
+// readRoom reads SGLang's members, which vLLM does not know. Anything else in them stands for none. The bootstrap server of
+// a rank stands for that of its server, and has the port that many after that of rank 0.
 func (r *request) readRoom(f *fields) {
 	_ = json.Unmarshal(f.members["bootstrap_host"], &r.bootstrapHost)
 	_ = json.Unmarshal(f.members["bootstrap_port"], &r.bootstrapPort)
 	_ = json.Unmarshal(f.members["bootstrap_room"], &r.room)
+	var rank int
+	_ = json.Unmarshal(f.members["disagg_prefill_dp_rank"], &rank)
+	r.bootstrapPort += rank
 }
 
 // pulls reports whether this is the second leg: its KV comes from another engine.

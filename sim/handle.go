@@ -16,6 +16,7 @@ type handle struct {
 
 	ticket    string // under which a store keeps the KV, if that is how the connector finds it
 	sent      bool   // the prefill engine sends the blocks, which have no ids here
+	untold    bool   // it does not learn where this engine's blocks are
 	bootstrap string // base URL of the server that knows the peer; "" if peer is known
 }
 
@@ -81,7 +82,7 @@ func (h handle) judge(need, hits int) verdict {
 	switch {
 	case !h.sent && len(h.blocks) < need-hits:
 		return verdictDie
-	case !h.addressable():
+	case h.untold || !h.addressable():
 		return verdictHang
 	}
 	return verdictLoad
@@ -105,7 +106,7 @@ func (c *core) appendHandle(b []byte, requestID string, blocks []int, tokens, ca
 	b = appendString(append(b, `,"remote_request_id":`...), requestID)
 	b = appendString(append(b, `,"remote_host":`...), host)
 	b = appendInt(append(b, `,"remote_port":`...), port)
-	b = appendInt(append(b, `,"tp_size":`...), c.o.TP.Size)
+	b = appendInt(append(b, `,"tp_size":`...), c.o.Parallel.TP)
 	b = appendInt(append(b, `,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...), tokens)
 	b = append(b, `,"remote_blocks_expiry_time":null`...)
 	if c.o.since(33) {

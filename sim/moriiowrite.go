@@ -13,18 +13,34 @@ const notifyAbove = 100
 // directed reports whether a prefill of MoRIIO in write mode names the decode engine. The scheduler raises an
 // error for one that does not, and the engine dies of it.
 func (g *generation) directed() bool {
-	return g.c.o.Connector != ConnectorWrite || g.target() != ""
+	return g.c.o.Connector != ConnectorWrite || g.target().port != 0
 }
 
-// target is host:port of the decode engine that the prefill leg names, or "".
-func (g *generation) target() string {
+// landing is the decode engine that a prefill leg names: the handshake port of its rank 0, and how many ranks it has.
+type landing struct {
+	host        string
+	port, ranks int
+}
+
+// at is host:port of a rank, or "" if P has not been told of it.
+func (l landing) at(rank int) string {
+	if rank >= l.ranks {
+		return ""
+	}
+	return net.JoinHostPort(l.host, strconv.Itoa(l.port+rank))
+}
+
+// target is the decode engine that the prefill leg names. Its port is 0 if the leg names none.
+func (g *generation) target() landing {
 	var handshake, notify int
 	_ = json.Unmarshal(g.h.members["remote_handshake_port"], &handshake)
 	_ = json.Unmarshal(g.h.members["remote_notify_port"], &notify)
 	if g.h.peer.host == "" || handshake == 0 || notify != handshake+notifyAbove || g.h.members["remote_engine_id"] == nil || g.h.members["remote_block_ids"] == nil {
-		return ""
+		return landing{}
 	}
-	return net.JoinHostPort(g.h.peer.host, strconv.Itoa(handshake))
+	l := landing{g.h.peer.host, handshake, 1}
+	_ = json.Unmarshal(g.h.members["remote_dp_size"], &l.ranks)
+	return l
 }
 
 // direct notes into whose memory the blocks of u will be written.
@@ -40,7 +56,8 @@ func (c *core) writeElsewhere(m sideMessage, contents []uint64) {
 	if c.o.Connector != ConnectorWrite {
 		return
 	}
-	if target, _ := c.targets.LoadAndDelete(m.Request); target == m.To {
+	target, _ := c.targets.LoadAndDelete(m.Request)
+	if l, ok := target.(landing); ok && l.at(m.Rank) == m.To {
 		return
 	}
 	for i := range contents {

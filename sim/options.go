@@ -101,7 +101,7 @@ type Options struct {
 	// them in its answer, and from 0.33 on also in the stream's chunk that ends a choice.
 	Bidirectional bool
 
-	TP TensorParallel // parallel.go
+	Parallel Parallel // parallel.go
 
 	LoadFailure      string        // kv_load_failure_policy: "fail" (default) or "recompute"
 	HandshakeTimeout time.Duration // how long to try an unknown peer before the load fails, default 5s
@@ -162,8 +162,8 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.AbortWindow, 3*time.Millisecond)
 	setDefault(&o.Lease, 30*time.Second)
 	setDefault(&o.FetchTimeout, 30*time.Second)
-	setDefault(&o.TP.Size, 1)
-	setDefault(&o.TP.KVHeads, 8)
+	setDefault(&o.Parallel.TP, 1)
+	setDefault(&o.Parallel.KVHeads, 8)
 	setDefault(&o.LoadFailure, "fail")
 	setDefault(&o.HandshakeTimeout, 5*time.Second)
 	setDefault(&o.KeepAlive, 5*time.Second)
@@ -194,7 +194,7 @@ func (o Options) validate() error {
 		name  string
 		value int
 	}{{"block size", o.BlockSize}, {"blocks", o.NumBlocks}, {"max seqs", o.MaxSeqs}, {"max model len", o.MaxModelLen},
-		{"tensor parallel size", o.TP.Size}, {"KV heads", o.TP.KVHeads}} {
+		{"tensor parallel size", o.Parallel.TP}, {"KV heads", o.Parallel.KVHeads}} {
 		if f.value < 1 {
 			return fmt.Errorf("sim %s %d: want at least 1", f.name, f.value)
 		}

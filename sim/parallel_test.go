@@ -17,8 +17,8 @@ func TestPairsOfDifferentTensorParallelSizes(t *testing.T) {
 		{1, 4, 8, true}, {4, 1, 8, true}, {2, 2, 8, true}, {8, 2, 8, true}, {4, 8, 4, true}, {8, 8, 4, true}, {2, 16, 8, true},
 		{2, 3, 8, false}, {3, 2, 8, false}, {4, 6, 8, false}, {8, 4, 4, false}, {16, 8, 8, false},
 	} {
-		p := start(t, sim.Options{Role: sim.RolePrefill, TP: sim.TensorParallel{Size: c.prefill, KVHeads: c.heads}}.Fast())
-		d := start(t, sim.Options{Role: sim.RoleDecode, TP: sim.TensorParallel{Size: c.decode, KVHeads: c.heads}}.Fast())
+		p := start(t, sim.Options{Role: sim.RolePrefill, Parallel: sim.Parallel{TP: c.prefill, KVHeads: c.heads}}.Fast())
+		d := start(t, sim.Options{Role: sim.RoleDecode, Parallel: sim.Parallel{TP: c.decode, KVHeads: c.heads}}.Fast())
 		handle := prefill(t, p, completionsPath, textBody)
 		if !strings.Contains(string(handle), `"tp_size":`+itoa(c.prefill)+`,`) {
 			t.Errorf("%+v: handle %s", c, handle)
@@ -33,8 +33,8 @@ func TestPairsOfDifferentTensorParallelSizes(t *testing.T) {
 }
 
 func TestTensorParallelSizeIsPositive(t *testing.T) {
-	for _, p := range []sim.TensorParallel{{Size: -1}, {KVHeads: -1}} {
-		if err := (sim.Options{TP: p}).Validate(); err == nil {
+	for _, p := range []sim.Parallel{{TP: -1}, {KVHeads: -1}} {
+		if err := (sim.Options{Parallel: p}).Validate(); err == nil {
 			t.Errorf("%+v was taken", p)
 		}
 	}

@@ -124,7 +124,7 @@ func (c *core) shakeHands(conn *peerConn) error {
 		return fmt.Errorf("shake hands with %s: it runs %s, model %s, blocks of %d: %w",
 			conn.key.engine, reply.Version, reply.Model, reply.BlockSize, errIncompatible)
 	}
-	if why := c.o.TP.refuses(reply.TP); why != "" {
+	if why := c.o.Parallel.refuses(reply.TP); why != "" {
 		return fmt.Errorf("shake hands with %s: %s: %w", conn.key.engine, why, errIncompatible)
 	}
 	return nil

@@ -79,6 +79,10 @@ func (r *Ranks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case "/health":
 		r.health(w)
 		return
+	case "/server_info": // SGLang's
+		page, _ := ask(r.engines[0], "/server_info")
+		_, _ = w.Write(bytes.Replace(page, []byte(`"dp_size":1`), fmt.Appendf(nil, `"dp_size":%d`, len(r.engines)), 1))
+		return
 	}
 	rank, err := strconv.Atoi(req.Header.Get(rankHeader))
 	switch {
@@ -126,6 +130,9 @@ func (r *Ranks) health(w http.ResponseWriter) {
 func (r *Ranks) metrics(w http.ResponseWriter) {
 	for i, e := range r.engines {
 		page := r.page(i, e)
+		if r.sglangLoad(w, i, page) {
+			continue
+		}
 		fresh := len(r.engines) > 1 && unused.Match(page)
 		for line := range bytes.Lines(page) {
 			text := string(line)
@@ -141,6 +148,23 @@ func (r *Ranks) metrics(w http.ResponseWriter) {
 	}
 }
 
+// sglangLoad writes the load of a rank if it is one of SGLang: each gauge with its rank, and the counters, which are of the
+// whole server, once.
+func (r *Ranks) sglangLoad(w io.Writer, rank int, page []byte) bool {
+	if !bytes.Contains(page, []byte("\nsglang:")) {
+		return false
+	}
+	for line := range strings.Lines(string(page)) {
+		switch gauge := strings.HasPrefix(line, "sglang:") && !strings.Contains(line, "is_streaming="); {
+		case gauge:
+			_, _ = io.WriteString(w, strings.Replace(line, "{", `{dp_rank="`+strconv.Itoa(rank)+`",`, 1))
+		case rank == 0:
+			_, _ = io.WriteString(w, line)
+		}
+	}
+	return true
+}
+
 var (
 	unused = regexp.MustCompile(`(?m)^vllm:prompt_tokens_total\{.*\} 0\.0$`)
 	loads  = regexp.MustCompile(`^vllm:(num_requests_(running|waiting|waiting_by_reason)|kv_cache_usage_perc)\{`)
@@ -148,19 +172,21 @@ var (
 
 // page is the last page of metrics of the rank.
 func (r *Ranks) page(rank int, e *url.URL) []byte {
-	resp, err := (&http.Client{Timeout: askTime}).Get(e.String() + "/metrics")
-	if err == nil {
-		var page []byte
-		page, err = io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err == nil {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.pages[rank] = page
-			return page
-		}
-	}
+	page, err := ask(e, "/metrics")
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err == nil {
+		r.pages[rank] = page
+	}
 	return r.pages[rank]
+}
+
+// ask gets a page of an engine.
+func ask(e *url.URL, path string) ([]byte, error) {
+	resp, err := (&http.Client{Timeout: askTime}).Get(e.String() + path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.ReadAll(resp.Body)
 }

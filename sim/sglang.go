@@ -20,7 +20,7 @@ func (c *core) sglangEndpoint(path string) (methods string, handle func(context.
 		return "GET", func(_ context.Context, x *exchange) { c.modelInfo(x) }, true
 	case "/server_info", "/get_server_info":
 		return "GET", func(_ context.Context, x *exchange) {
-			x.json(append(appendString([]byte(`{"frontend":"python","version":`), sglangVersion), '}'))
+			x.json(append(appendString([]byte(`{"dp_size":1,"frontend":"python","version":`), sglangVersion), '}'))
 		}, true
 	case "/metrics":
 		return "GET", func(_ context.Context, x *exchange) { c.sglangExposition(x) }, true

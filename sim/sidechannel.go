@@ -18,6 +18,7 @@ type sideMessage struct {
 	First   int    `json:"first,omitempty"`   // await: number of the first block of the prompt
 	Last    int    `json:"last,omitempty"`    // await: number after the last one
 	To      string `json:"to,omitempty"`      // await: side channel of the engine that waits
+	Rank    int    `json:"rank,omitempty"`    // await: its data-parallel rank
 }
 
 // sideReply answers a handshake or a read. The other messages get no answer.
@@ -50,7 +51,7 @@ func (c *core) serveSide(nc net.Conn) {
 func (c *core) sideOp(m sideMessage) (reply sideReply, answered bool) {
 	switch m.Op {
 	case "handshake":
-		return sideReply{Engine: c.id, Version: c.o.Version, Model: c.o.Model, BlockSize: c.o.BlockSize, TP: c.o.TP.Size}, true
+		return sideReply{Engine: c.id, Version: c.o.Version, Model: c.o.Model, BlockSize: c.o.BlockSize, TP: c.o.Parallel.TP}, true
 	case "read":
 		contents, ok := c.ledger.read(m.Request, m.Blocks)
 		if !ok {

@@ -149,20 +149,6 @@ func (c *Config) ranked() string {
 	return ""
 }
 
-// checkRanked refuses ranks for connectors whose legs carry an engine's address, if that is not one rank's.
-func (c *Config) checkRanked() error {
-	for _, m := range c.members() {
-		_, rank := router.SplitRank(m.url)
-		d, _ := kvparams.Lookup(m.connector)
-		pairing, pairs := d.(kvparams.Pairing)
-		_, directed := d.(kvparams.Directed)
-		if (pairs && !pairing.Ranks() || directed) && rank != router.NoRank {
-			return invalid("connector", m.connector, "knows no data-parallel ranks, and "+m.url+" names them; start each rank as an engine of its own (--data-parallel-external-lb)")
-		}
-	}
-	return nil
-}
-
 // unproven warns of connectors that have not run with engines, or whose engines have a fault that users must know.
 func unproven(c Config) (found []string) {
 	for _, name := range c.connectors() {

@@ -19,7 +19,6 @@ func TestConfigRefusesEnginesWithoutAPartner(t *testing.T) {
 		{"http://p:1,http://q:1 connector=moriio", "http://d:1", `config: prefill: "http://q:1" has connector moriio, and no decode backend has it` + fix + `decode backend with connector moriio (flag --prefill, XPYD_PREFILL)`},
 		{"http://p:1 connector=nixlv3", "http://d:1", `config: prefill: "http://p:1 connector=nixlv3" must have one of the connectors ` + strings.Join(kvparams.Names(), ", ") + ` (flag --prefill, XPYD_PREFILL)`},
 		{"http://p:1 connector=", "http://d:1", `config: prefill: "http://p:1 connector=" must have one name of a connector; try http://p:1 connector=nixl (flag --prefill, XPYD_PREFILL)`},
-		{"http://p:1,http://q:1@0 connector=sglang", "http://d:1,http://e:1 connector=sglang", `config: connector: "sglang" knows no data-parallel ranks, and http://q:1@0 names them; start each rank as an engine of its own (--data-parallel-external-lb) (flag --connector, XPYD_CONNECTOR)`},
 	} {
 		_, err := load(t, []string{"--prefill", tc.prefill, "--decode", tc.decode}, nil)
 		checkUsage(t, err, tc.want)

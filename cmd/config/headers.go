@@ -66,7 +66,7 @@ func (c *Config) checkPassed() error {
 // Fits says why the pools, as operators have changed them, cannot be those of c, or returns nil.
 func (c Config) Fits(pools router.Config) error {
 	c.Router = pools // c is a copy
-	for _, check := range []func() error{c.checkPools, c.checkOwnPort, c.checkConnectors, c.checkPassed, c.checkRanked} {
+	for _, check := range []func() error{c.checkPools, c.checkOwnPort, c.checkConnectors, c.checkPassed} {
 		if err := check(); err != nil {
 			return err
 		}

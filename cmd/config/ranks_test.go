@@ -51,14 +51,9 @@ func TestRanksThatCannotBe(t *testing.T) {
 			c.Router.Prefill, c.Router.Decode = parsed("http://p:1"), parsed("http://d:1@auto")
 			c.Headers.Pass = []string{"x-data-parallel-rank"}
 		}, "is written by xpyd where backends are ranks"},
-		"found, sglang": {func(c *Config) {
-			c.Router.Prefill, c.Router.Decode, c.Connector = parsed("http://p:1"), parsed("http://d:1@auto"), "sglang"
-		}, "knows no data-parallel ranks"},
-		"encode too":   {func(c *Config) { c.Router.Encode = parsed("http://p:8000@7") }, "is in another pool too"},
-		"both roles":   {func(c *Config) { c.Router.Decode = parsed("http://p:8000@7") }, "is in both pools"},
-		"a client's":   {func(c *Config) { c.Headers.Pass = []string{"x-data-parallel-rank"} }, "is written by xpyd where backends are ranks"},
-		"sglang":       {func(c *Config) { c.Connector = "sglang" }, "knows no data-parallel ranks"},
-		"moriio-write": {func(c *Config) { c.Connector = "moriio-write" }, "knows no data-parallel ranks"},
+		"encode too": {func(c *Config) { c.Router.Encode = parsed("http://p:8000@7") }, "is in another pool too"},
+		"both roles": {func(c *Config) { c.Router.Decode = parsed("http://p:8000@7") }, "is in both pools"},
+		"a client's": {func(c *Config) { c.Headers.Pass = []string{"x-data-parallel-rank"} }, "is written by xpyd where backends are ranks"},
 	} {
 		if _, err := ranked(tc.edit); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)

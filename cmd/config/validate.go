@@ -30,7 +30,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // validate checks each field alone and some fields together.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkOwnPort, c.checkConnectors, c.checkPartners, c.checkAffinity, c.checkPassed, c.checkRanked, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkOwnPort, c.checkConnectors, c.checkPartners, c.checkAffinity, c.checkPassed, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err

@@ -20,7 +20,7 @@ func (g given) ranks(flag string) (string, error) {
 }
 
 // ranks returns what follows the URLs of engines with data-parallel ranks, and the flag that says it. Both are empty
-// where there are none. Only a vLLM server can be asked how many it has.
+// where there are none. A plain balancer asks every engine as one of vLLM, so those of SGLang do not tell it how many they have.
 func (w gateway) ranks(g given, p *plan) (flag, ranks string, err error) {
 	const told, asked = "intra-node-data-parallel-size", "dp-aware"
 	if ranks, err = g.ranks(told); err != nil || ranks != "" {
@@ -29,7 +29,7 @@ func (w gateway) ranks(g given, p *plan) (flag, ranks string, err error) {
 	if !g.has(asked) {
 		return "", "", nil
 	}
-	if _, engine := w.engines(g); engine != "vllm" {
+	if _, engine := w.engines(g); engine != "vllm" && !g.has(w.pd) {
 		p.note(asked, whyRanks)
 		return "", "", nil
 	}

@@ -24,6 +24,7 @@ func TestFlagsOfRanksNameThePools(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"smg --backend vllm --dp-aware --worker-urls http://host:8000 http://other:8000@0..1":                         "http://host:8000@auto,http://other:8000@0,http://other:8000@1",
+		"sglang-router --dp-aware --pd-disaggregation --prefill http://p:8000 --decode http://d:8000":                 "http://d:8000@auto",
 		"sglang-router --runtime vllm --dp-aware --pd-disaggregation --prefill http://p:8000 --decode http://d:8000/": "http://d:8000@auto",
 	} {
 		router, flags, _ := strings.Cut(line, " ")

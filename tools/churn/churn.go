@@ -112,7 +112,7 @@ func (o *Options) Validate() error {
 			o.Clients, o.Duration, o.Prefill, o.Decode, o.KeepAlive)
 	}
 	for _, c := range o.Connectors {
-		if o.Ranks && c != sim.ConnectorNixl && c != sim.ConnectorPush && c != sim.ConnectorMooncake {
+		if o.Ranks && c.Stores() {
 			return fmt.Errorf("churn with ranks: engines of %s have none", c)
 		}
 	}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +23,7 @@ type fleet struct {
 	fronts          []*sim.Ranks // one before each pool whose engines are ranks
 	log             recordCounter
 	storage         string // folder for the KV of connectors that need one; "" without
+	firstSide       int    // port of the side channel of rank 0 of the role that is started, where those of its ranks follow each other
 	limited         bool   // what no decode reads waits for the engine's own limit, and nothing else ends it
 }
 
@@ -49,6 +53,9 @@ func startFleet(o Options, hook func(sim.Event)) (*fleet, error) {
 			opts.Name, opts.Role = fmt.Sprintf("decode-%d", i-o.Prefill), sim.RoleDecode
 			opts.Connector = o.connectorOf(i - o.Prefill)
 		}
+		if err := f.rank(o, &opts); err != nil {
+			return f, err
+		}
 		e, err := sim.Start(opts)
 		if err != nil {
 			return f, fmt.Errorf("start %s: %w", opts.Name, err)
@@ -60,6 +67,51 @@ func startFleet(o Options, hook func(sim.Event)) (*fleet, error) {
 		}
 	}
 	return f, nil
+}
+
+// rank makes the engine to come a rank, if the engines of its role are ranks.
+func (f *fleet) rank(o Options, opts *sim.Options) error {
+	if !o.Ranks {
+		return nil
+	}
+	opts.Parallel.Rank, opts.Parallel.Ranks = len(f.prefill), o.Prefill
+	if opts.Role == sim.RoleDecode {
+		opts.Parallel.Rank, opts.Parallel.Ranks = len(f.decode), o.Decode
+	}
+	if !opts.Connector.Neighbours(opts.Role) {
+		return nil
+	}
+	if opts.Parallel.Rank == 0 {
+		var err error
+		if f.firstSide, err = freePorts(opts.Parallel.Ranks); err != nil {
+			return err
+		}
+	}
+	opts.SideChannel = net.JoinHostPort("127.0.0.1", strconv.Itoa(f.firstSide+opts.Parallel.Rank))
+	return nil
+}
+
+// freePorts returns the first of n ports of loopback that follow each other and are free now. They lie below those that Linux
+// gives to whoever asks for any.
+func freePorts(n int) (first int, err error) {
+	for range 50 {
+		var all []net.Listener
+		first, err = 20_000+rand.N(12_000), nil
+		for i := range n {
+			var l net.Listener
+			if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+i))); err != nil {
+				break
+			}
+			all = append(all, l)
+		}
+		for _, l := range all {
+			_ = l.Close()
+		}
+		if err == nil {
+			return first, nil
+		}
+	}
+	return 0, fmt.Errorf("find %d free ports that follow each other: %w", n, err)
 }
 
 func (f *fleet) close() error {
@@ -80,7 +132,7 @@ func (f *fleet) all() []*sim.Engine { return slices.Concat(f.prefill, f.decode) 
 
 // ranks puts the engines behind one port, as data-parallel ranks of one server, and lists them as a pool
 // does.
-func (f *fleet) ranks(engines []*sim.Engine) ([]string, error) {
+func (f *fleet) ranks(o Options, engines []*sim.Engine) ([]string, error) {
 	var urls []string
 	var ports []int // of the bootstrap servers
 	for _, e := range engines {
@@ -96,9 +148,11 @@ func (f *fleet) ranks(engines []*sim.Engine) ([]string, error) {
 	f.fronts = append(f.fronts, front)
 	bootstrap := ""
 	if len(ports) > 0 {
-		port, err := front.JoinBootstraps("127.0.0.1:0", ports...)
-		if err != nil {
-			return nil, err
+		port := ports[0]
+		if o.has(sim.ConnectorMooncake) {
+			if port, err = front.JoinBootstraps("127.0.0.1:0", ports...); err != nil {
+				return nil, err
+			}
 		}
 		bootstrap = fmt.Sprintf(" bootstrap=%d", port)
 	}
@@ -114,8 +168,8 @@ func (f *fleet) pools(o Options) (prefill, decode []string, err error) {
 	if !o.Ranks {
 		return o.entries(f.prefill), o.entries(f.decode), nil
 	}
-	if prefill, err = f.ranks(f.prefill); err == nil {
-		decode, err = f.ranks(f.decode)
+	if prefill, err = f.ranks(o, f.prefill); err == nil {
+		decode, err = f.ranks(o, f.decode)
 	}
 	return prefill, decode, err
 }

@@ -359,6 +359,21 @@ func handles() []mutant {
 		new:  "peer.Port = strconv.Itoa(first)",
 		test: "TestP2PNamesTheSocketOfARank",
 	}, {
+		name: "SGLang's decode leg names no rank", in: "sglang.AppendDecode",
+		old:  "if leg.Peer.Rank == \"\" {",
+		new:  "if leg.Peer.Rank != \"-\" {",
+		test: "TestPairedRanksMoveKV/sglang",
+	}, {
+		name: "MoRIIO's decode engine leads no request", in: "moriioWrite.AppendDecode",
+		old:  "h.Raw[:len(h.Raw)-1], leads)",
+		new:  "h.Raw)",
+		test: "TestPairedRanksMoveKV/moriio-write",
+	}, {
+		name: "a prefill leg that knows one rank of the decode engine", in: "ranksBeside",
+		old:  "return max(ranks, d.Rank+1)",
+		new:  "return min(ranks, 1)",
+		test: "TestPairedRanksMoveKV/moriio-write",
+	}, {
 		name: "a drain without the transfer id of its prefill", in: "nixlPush.AppendDrain",
 		old:  "h.Raw[:len(h.Raw)-1], transferID(&leg))",
 		new:  "h.Raw[:len(h.Raw)-len(leg.Scratch[:0])])",
