@@ -6,6 +6,7 @@ import (
 	"xpyd/intake/limits"
 	"xpyd/kvparams"
 	"xpyd/proxy/fault"
+	"xpyd/router"
 )
 
 // bill is what a completion costs its key as far as the request alone shows it.
@@ -14,17 +15,31 @@ type bill struct {
 	most    int // tokens that a choice of the answer may have, −1 if the engine chooses
 	choices int
 	stream  bool
+
+	// text and media are the size of a prompt whose tokens an engine has to count: both are 0 if the client sent ids, or if
+	// the engine has more of the prompt than the request.
+	text, media int
 }
 
 func billOf(r *kvparams.Request) bill {
 	b := bill{most: r.MostTokens(), choices: r.Choices(), stream: r.Stream()}
 	tokens, exact := r.PromptTokens(1, 0)
 	if b.prompt = tokens; !exact {
-		text, _ := r.PromptText()
+		text, media := r.PromptText()
 		parts := r.Parts()
 		b.prompt = limits.Estimate(text, parts.Images, parts.Sounds, parts.Videos)
+		if r.Bypass() == kvparams.ReasonNone {
+			b.text, b.media = text, media
+		}
 	}
 	return b
+}
+
+// counted tells the router how many tokens an engine has counted in the prompt.
+func (b *bill) counted(r *router.Router, tokens int) {
+	if b.text > 0 {
+		r.ObservePrompt(b.text, b.media, tokens)
+	}
 }
 
 // spent returns the tokens of the completion, as its engines have counted them if they say so, and otherwise estimates.

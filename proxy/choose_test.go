@@ -230,6 +230,29 @@ func TestAPromptDoesNotPauseItsOwnAnswer(t *testing.T) {
 	}
 }
 
+// Where no prefill engine tells how many tokens a prompt has, the answer's usage does. Otherwise a fleet that serves whole
+// would take prompts for a third of what they are, or three times that, for ever.
+func TestWholeAnswersTellTheTokensOfPrompts(t *testing.T) {
+	together(t)
+	for name, more := range map[string]string{"whole": ``, "streamed": `,"stream":true,"stream_options":{"include_usage":true}`} {
+		r := newRig(t, rigOptions{router: func(c *router.Config) { c.PD.Mode, c.DecodePolicy = router.PDNever, "prefix" }})
+		was, estimate := 0.0, 0.0
+		for i := range 12 {
+			prompt := fmt.Sprintf("%03d", i) + strings.Repeat(`\u00e9`, 4000) // 12 bytes of the body are a token
+			if got := r.post("/v1/completions", `{"model":"sim","max_tokens":1,"prompt":"`+prompt+`"`+more+`}`); got.status != 200 {
+				t.Fatal(name, got.status, got.body)
+			}
+			now := r.metric(`xpyd_prefix_cache_estimated_queries_total{`)
+			if estimate, was = now-was, now; i == 0 && estimate < 5000 {
+				t.Fatalf("%s: nothing was known, and 2,000 tokens in 24 KB were taken for %v", name, estimate)
+			}
+		}
+		if estimate > 2300 {
+			t.Errorf("%s: a prompt of 2,000 tokens is taken for %v", name, estimate)
+		}
+	}
+}
+
 // The first event of a list of prompts comes when the first of them are computed, so its time is not that of all.
 func TestListsOfPromptsDoNotPriceTheirTokens(t *testing.T) {
 	r := newRig(t, rigOptions{router: func(c *router.Config) { c.PD.Mode = router.PDAuto }})

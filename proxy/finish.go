@@ -302,7 +302,10 @@ func (c record) countModel(o outcome) {
 	m := c.s.metrics.Model(c.model, answered)
 	m.Ended(int(o))
 	if answered {
-		m.Answered(c.tokensUsed())
+		used := c.tokensUsed()
+		if m.Answered(used); used.Told && c.p.prompt <= 0 { // otherwise P has told
+			c.bill.counted(c.s.router, used.Prompt)
+		}
 	}
 }
 

@@ -107,10 +107,7 @@ func (p *prefillLeg) price() {
 		// P knows which part was cached. The prompt stays in estimated tokens, as prices do.
 		own = int(float64(c.tokens) * max(0, 1-float64(p.cached)/float64(p.prompt)))
 	}
-	if _, exact := c.req.PromptTokens(1, 0); !exact {
-		size, media := c.req.PromptText()
-		c.s.router.ObservePrompt(size, media, p.prompt)
-	}
+	c.bill.counted(c.s.router, p.prompt)
 	c.s.router.Prefilled(p.Lease.Ahead(), own, c.times.prefill)
 	router.Paced(p.Lease.Backend, router.WorkPrefill, p.Lease.Ahead()+own, c.times.prefill)
 }
