@@ -141,7 +141,12 @@ func (s *Set) Start() {
 	s.warm.start()
 	s.progress = watchProgress(s)
 	dial := net.Dialer{Timeout: s.cfg.Dial}
-	s.events = kvevents.Start(kvevents.Config{Router: s.cfg.Router, Dial: dial.DialContext, Guard: s.cfg.Guard, Log: s.cfg.Log})
+	s.events = kvevents.Start(kvevents.Config{
+		Router: s.cfg.Router, Dial: dial.DialContext, Guard: s.cfg.Guard, Log: s.cfg.Log,
+		Get: func(ctx context.Context, b *router.Backend, path string) (int, []byte, error) {
+			return s.checks.getWithin(ctx, b, path, s.cfg.Auth)
+		},
+	})
 	s.Poller = NewPoller(PollerConfig{
 		Router: s.cfg.Router, Client: s.Client, Series: func(b *router.Backend) *kvparams.Series { return waysOf(s.dialect(b)).series }, Fields: s.fields, Count: s.cfg.Polled, Ranks: s.seenRanks,
 		Guard: s.cfg.Guard, Restarted: s.restarted, Worked: s.progress.Shown, Log: s.cfg.Log,

@@ -35,13 +35,17 @@ type Entry struct {
 	Connector string // how the engine hands over blocks; empty: by the usual connector
 	State     AdminState
 	// Events and Replay are host:port of the engine's KV events, and of where it says again what was missed. For a rank
-	// they are those of the first one.
+	// they are those of the first one. Events may be AutoEvents.
 	Events, Replay string
 }
 
+// AutoEvents stands for addresses that the engine tells itself.
+const AutoEvents = "auto"
+
 // ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2", "gpus=4", "bootstrap=8998",
-// "connector=mooncake", "kv_events=tcp://host:5557", "kv_replay=tcp://host:5558" or "state=drain" after it. If an entry gives the number of GPUs but no weight, this number is
-// the weight. ParseEntry returns the URL as written, even with an error. The error text follows the entry.
+// "connector=mooncake", "kv_events=tcp://host:5557" or "kv_events=auto", "kv_replay=tcp://host:5558" or "state=drain" after
+// it. If an entry gives the number of GPUs but no weight, this number is the weight. ParseEntry returns the URL as written,
+// even with an error. The error text follows the entry.
 func ParseEntry(text string) (Entry, error) {
 	words := strings.Fields(text)
 	e := Entry{Weight: 1, State: Ready}
@@ -98,6 +102,10 @@ func (e *Entry) set(word string, given map[string]bool) error {
 
 // setEvents takes in where the engine's KV events come from. An address is written as vLLM's, whose host * is the engine's.
 func (e *Entry) setEvents(key, value string, again bool) error {
+	if key == "kv_events" && value == AutoEvents && !again {
+		e.Events = AutoEvents
+		return nil
+	}
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(value, "tcp://"))
 	if n, wrong := strconv.Atoi(port); again || err != nil || wrong != nil || n < 1 || n > 65535 || !strings.HasPrefix(value, "tcp://") {
 		return fmt.Errorf("must have one address of KV events in %s; try %s %s=tcp://*:%d", key, e.URL, key, map[string]int{"kv_events": 5557, "kv_replay": 5558}[key])
@@ -170,7 +178,11 @@ func (e Entry) String() string {
 	if e.Connector != "" {
 		text += " connector=" + e.Connector
 	}
-	if e.Events != "" {
+	switch e.Events {
+	case "":
+	case AutoEvents:
+		text += " kv_events=" + AutoEvents
+	default:
 		text += " kv_events=tcp://" + e.Events
 	}
 	if e.Replay != "" {

@@ -103,7 +103,7 @@ func (c *kvCache) append(id int) {
 // file stores id under key. An older block of the same key is no longer found.
 func (c *kvCache) file(id int, key uint64) {
 	if older, ok := c.byKey[key]; ok {
-		c.key[older] = 0
+		c.forget(older)
 	}
 	c.byKey[key], c.key[id] = id, key
 }

@@ -90,6 +90,12 @@ func (e *Engine) KVEvents() (events, replay string) {
 // either.
 func (e *Engine) DropEvents(n int, forget bool) { e.current().ledger.news.Drop(n, forget) }
 
+// CutReplay makes the next replay of KV events drop what comes after n batches, as a socket does that has no room for more.
+func (e *Engine) CutReplay(n int) { e.current().ledger.news.CutReplay(n) }
+
+// Subscribers is how many listen to the engine's KV events.
+func (e *Engine) Subscribers() int { return e.current().ledger.news.Subscribers() }
+
 // ClearCache empties the prefix cache, as POST /reset_prefix_cache does while nothing runs.
 func (e *Engine) ClearCache() { e.current().ledger.uncache(math.MaxInt) }
 

@@ -225,3 +225,10 @@ func (l *ledger) snapshot() Ledger {
 	slices.SortStableFunc(s.Entries, func(a, b Entry) int { return a.PinnedAt.Compare(b.PinnedAt) })
 	return s
 }
+
+// publisher is what tells others what is cached, or nil.
+func (l *ledger) publisher() *announce.Announcer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.news
+}

@@ -72,6 +72,8 @@ func (c *core) endpoint(path string) (methods string, handle func(context.Contex
 		}
 	case "/metrics":
 		return "GET", func(_ context.Context, x *exchange) { c.exposition(x) }
+	case "/kv_event_sources":
+		return "GET", func(_ context.Context, x *exchange) { x.json(c.ledger.publisher().AppendSources(nil)) }
 	}
 	if handle := c.alone(path); handle != nil {
 		return "POST", handle

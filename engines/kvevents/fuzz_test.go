@@ -12,11 +12,12 @@ import (
 // noCache counts what an index tells, and believes it.
 type noCache struct{ counts prefix.News }
 
-func (*noCache) Stored([]uint64)        {}
-func (*noCache) Removed([]uint64)       {}
-func (*noCache) Grown(int)              {}
-func (*noCache) Cleared()               {}
-func (c *noCache) Counts() *prefix.News { return &c.counts }
+func (*noCache) Stored([]uint64)            {}
+func (*noCache) Removed([]uint64)           {}
+func (*noCache) Grown(int)                  {}
+func (*noCache) Cleared()                   {}
+func (*noCache) Listen(chan<- prefix.Heard) {}
+func (c *noCache) Counts() *prefix.News     { return &c.counts }
 
 // batchOf is a batch of one event, as msgspec writes maps.
 func batchOf(event []byte) []byte {
@@ -50,7 +51,7 @@ func removedEvent(hashes ...uint64) []byte {
 func newTestIndex(most int64) *index {
 	bound := new(atomic.Int64)
 	bound.Store(most)
-	return newIndex(new(noCache), new(names), bound)
+	return newIndex(caches{new(noCache)}, new(names), bound)
 }
 
 // FuzzBatch wants no payload to break a reader, to make it hold more than the bound, or to cost more than it is long.

@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/router"
+	"xpyd/router/prefix"
 	"xpyd/sim"
 )
 
@@ -27,20 +29,7 @@ type rig struct {
 
 func newRig(t *testing.T, replay bool, blocks int) *rig {
 	t.Helper()
-	o := sim.Options{Role: sim.RolePrefill, NumBlocks: blocks, MaxBatchedTokens: -1, Lease: 50 * time.Millisecond}.Fast()
-	p, err := sim.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Close() })
-	again := ""
-	if replay {
-		again = "127.0.0.1:0"
-	}
-	if err := p.Announce("127.0.0.1:0", again); err != nil {
-		t.Fatal(err)
-	}
-	events, again := p.KVEvents()
+	p, events, again := announcing(t, replay, blocks)
 	entry := p.URL() + " kv_events=tcp://" + events
 	if replay {
 		entry += " kv_replay=tcp://" + again
@@ -50,10 +39,34 @@ func newRig(t *testing.T, replay bool, blocks int) *rig {
 	return x
 }
 
+// announcing is an engine that publishes.
+func announcing(t *testing.T, replay bool, blocks int) (p *sim.Engine, events, again string) {
+	t.Helper()
+	o := sim.Options{Role: sim.RolePrefill, NumBlocks: blocks, MaxBatchedTokens: -1, Lease: 50 * time.Millisecond}.Fast()
+	p, err := sim.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	if replay {
+		again = "127.0.0.1:0"
+	}
+	if err := p.Announce("127.0.0.1:0", again); err != nil {
+		t.Fatal(err)
+	}
+	events, again = p.KVEvents()
+	return p, events, again
+}
+
 func listenTo(t *testing.T, p *sim.Engine, entry string) *rig {
 	t.Helper()
 	cfg := router.DefaultConfig()
 	cfg.Prefill, cfg.Decode = router.MustEntries(entry), router.MustEntries("http://127.0.0.1:1")
+	return listenAs(t, p, cfg)
+}
+
+func listenAs(t *testing.T, p *sim.Engine, cfg router.Config) *rig {
+	t.Helper()
 	r, err := router.New(cfg, 1, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -61,10 +74,42 @@ func listenTo(t *testing.T, p *sim.Engine, entry string) *rig {
 	m := Start(Config{
 		Router: r, Dial: (&net.Dialer{}).DialContext, Log: zerolog.Nop(),
 		Guard: func(f func()) bool { f(); return true },
+		Get: func(ctx context.Context, b *router.Backend, path string) (int, []byte, error) {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.Base()+path, nil)
+			if err != nil {
+				return 0, nil, err
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return 0, nil, err
+			}
+			defer func() { _ = res.Body.Close() }()
+			body, err := io.ReadAll(res.Body)
+			return res.StatusCode, body, err
+		},
 	})
 	t.Cleanup(m.Close)
 	x := &rig{t: t, p: p, r: r, m: m, b: r.Snapshot().Backends(router.Prefill)[0]}
 	return x
+}
+
+// An engine without a role is asked where its events are, and listened to once. Both of its backends hear of its cache.
+func TestOneSubscriptionForBothRoles(t *testing.T) {
+	t.Parallel()
+	p, _, _ := announcing(t, true, 256)
+	cfg := router.DefaultConfig()
+	cfg.Engines, cfg.DecodePolicy = router.MustEntries(p.URL()+" kv_events=auto"), "prefix"
+	x := listenAs(t, p, cfg)
+	twin := x.b.Twin()
+	x.wait("both listen", func() bool { return router.NewsOf(x.b).Live() && router.NewsOf(twin).Live() })
+	x.send(prose(1, 600))
+	x.equal("one prompt")
+	if n := router.NewsOf(twin).Counts().Blocks.Load(); int(n) != x.known() {
+		t.Errorf("%d blocks in the other role, and %d in this one", n, x.known())
+	}
+	if n := p.Subscribers(); n != 1 {
+		t.Errorf("%d subscriptions to one engine", n)
+	}
 }
 
 func (x *rig) wait(what string, ok func() bool) {
@@ -272,9 +317,91 @@ func TestEntriesNameEvents(t *testing.T) {
 	if again, err := router.ParseEntry(e.String()); err != nil || again != e {
 		t.Errorf("%+v: %v", again, err)
 	}
-	for _, bad := range []string{"kv_events=h:5557", "kv_events=tcp://h", "kv_events=tcp://h:0", "kv_replay=", "kv_events=tcp://h:1 kv_events=tcp://h:1"} {
+	if e := router.MustEntries("http://h:8100 kv_events=auto")[0]; e.Events != router.AutoEvents || e.String() != "http://h:8100 kv_events=auto" {
+		t.Errorf("%+v", e)
+	}
+	for _, bad := range []string{"kv_events=auto kv_events=auto", "kv_replay=auto", "kv_events=h:5557", "kv_events=tcp://h", "kv_events=tcp://h:0", "kv_replay=", "kv_events=tcp://h:1 kv_events=tcp://h:1"} {
 		if _, err := router.ParseEntry("http://h:8100 " + bad); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
+	}
+}
+
+// A replay that is longer than its socket has room for is asked for again from where it ended.
+func TestCutReplays(t *testing.T) {
+	t.Parallel()
+	x := newRig(t, true, 1024)
+	x.send(prose(1, 600))
+	x.equal("before")
+	x.p.DropEvents(6, false)
+	for i := range uint64(6) {
+		x.send(prose(10+i, 600))
+	}
+	x.p.CutReplay(2)
+	x.send(prose(20, 600))
+	x.wait("the rest is replayed", func() bool { return x.known() == x.p.Cached() })
+	if n := router.NewsOf(x.b).Counts().Missed.Load(); n != 0 {
+		t.Errorf("%d batches missed", n)
+	}
+}
+
+// Engines say themselves where they publish.
+func TestSourcesAreRead(t *testing.T) {
+	const two = `{"0":{"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":null},"1":{"publisher":"zmq","endpoint":"tcp://[::]:5558","replay_endpoint":"tcp://10.0.0.9:7"}}`
+	for _, c := range []struct {
+		body string
+		rank int
+		want address
+	}{
+		{two, 0, address{"h:5557", ""}},
+		{two, 1, address{"h:5558", "10.0.0.9:7"}},
+		{two, router.NoRank, address{}},
+		{two, 2, address{}},
+		{`{"0":{"publisher":"zmq","endpoint":"tcp://0.0.0.0:1","replay_endpoint":"tcp://*:2"}}`, router.NoRank, address{"h:1", "h:2"}},
+		{`{"0":{"publisher":"zmq","endpoint":"ipc:///tmp/x"}}`, router.NoRank, address{}},
+		{`{"0":{"publisher":"null","endpoint":"tcp://*:1"}}`, router.NoRank, address{}},
+		{`{}`, router.NoRank, address{}},
+		{`[]`, router.NoRank, address{}},
+	} {
+		if at, err := readSources([]byte(c.body), c.rank, "h"); at != c.want || (err == nil) != (c.want != address{}) {
+			t.Errorf("%s, rank %d: %+v, %v", c.body, c.rank, at, err)
+		}
+	}
+}
+
+// What is behind a prompt is not known until its own part of the chain has come, however soon the next turn follows.
+func TestTheNextTurnDoesNotHideAChain(t *testing.T) {
+	x := newTestIndex(100)
+	store := func(parent uint64, from, n int) {
+		e := event{change: stored, parent: parent, size: 2, gpu: true}
+		for i := range n {
+			e.hashes = append(e.hashes, uint64(from+i+1))
+			e.tokens = append(e.tokens, uint32(from+i), 0)
+		}
+		x.take(&e, time.Unix(100, 0))
+	}
+	store(0, 0, 3)
+	x.hear(prefix.Heard{Keys: []uint64{7}, Ends: []int32{1}, Blocks: 1, Tokens: 6}, time.Unix(100, 0))
+	store(3, 3, 2) // the next turn, or the next part of another prompt
+	x.settle(time.Unix(101, 0))
+	x.hear(prefix.Heard{Keys: []uint64{8}, Ends: []int32{2}, Blocks: 2, Tokens: 10, Cached: 6}, time.Unix(100, 0))
+	x.settle(time.Unix(101, 0))
+	if n := x.to[0].Counts().Learned.Load(); n != 2 {
+		t.Errorf("%d of 2 prompts learned", n)
+	}
+}
+
+// A block that prompts have computed at the same time is there as long as one of its copies is.
+func TestCopiesCount(t *testing.T) {
+	x := newTestIndex(10)
+	e := event{change: stored, hashes: []uint64{1}, tokens: []uint32{1, 2}, size: 2, gpu: true}
+	x.take(&e, time.Time{})
+	x.take(&e, time.Time{})
+	gone := event{change: removed, hashes: []uint64{1}, gpu: true}
+	if x.take(&gone, time.Time{}); len(x.blocks) != 1 {
+		t.Error("removed with its first copy")
+	}
+	if x.take(&gone, time.Time{}); len(x.blocks) != 0 {
+		t.Error("still there")
 	}
 }

@@ -3,7 +3,6 @@ package kvevents
 import (
 	"context"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -17,7 +16,8 @@ import (
 type Config struct {
 	Router *router.Router
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
-	Guard  func(func()) (ok bool) // runs a function and survives its panic
+	Get    func(ctx context.Context, b *router.Backend, path string) (status int, body []byte, err error) // asks an engine
+	Guard  func(func()) (ok bool)                                                                         // runs a function and survives its panic
 	Log    zerolog.Logger
 }
 
@@ -64,25 +64,40 @@ func (m *Manager) run(ctx context.Context) {
 	}
 }
 
+// wanted is what a source is to be started for. It is compared.
+type wanted struct {
+	entry address // as the entry of the engine has it, for this rank
+	both  bool    // the engine has no role, and both of its backends hear of its cache
+}
+
 // round starts and ends sources as the pools say. Each engine may take the same part of the memory.
 func (m *Manager) round(ctx context.Context) {
 	snap := m.cfg.Router.Snapshot()
-	wanted := map[*router.Backend]router.Entry{}
+	all := map[*router.Backend]wanted{}
 	for _, role := range router.Roles() {
 		for _, member := range snap.Members(role) {
-			if member.Entry.Events != "" && member.Backend.Rank != router.AutoRank && snap.Remembers(role) {
-				wanted[member.Backend] = member.Entry
+			b := member.Backend
+			if member.Entry.Events == "" || b.Rank == router.AutoRank || !snap.Remembers(role) {
+				continue
 			}
+			w := wanted{entry: address{atRank(member.Entry.Events, b.Rank), atRank(member.Entry.Replay, b.Rank)}}
+			if t := b.Twin(); t != nil { // one subscription does for both
+				w.both = snap.Remembers(t.Role)
+				if w.both && role == router.Decode {
+					continue
+				}
+			}
+			all[b] = w
 		}
 	}
 	for b, s := range m.sources {
-		if e, ok := wanted[b]; !ok || atRank(e.Events, b.Rank) != s.events || atRank(e.Replay, b.Rank) != s.replay {
+		if w, ok := all[b]; !ok || w != s.wants {
 			m.end(b)
 		}
 	}
-	for b, e := range wanted {
+	for b, w := range all {
 		if m.sources[b] == nil {
-			m.begin(ctx, b, e)
+			m.begin(ctx, b, w)
 		}
 	}
 	memory := router.NewsMemory(snap)
@@ -92,14 +107,16 @@ func (m *Manager) round(ctx context.Context) {
 	}
 }
 
-func (m *Manager) begin(ctx context.Context, b *router.Backend, e router.Entry) {
-	news := router.NewsOf(b)
+func (m *Manager) begin(ctx context.Context, b *router.Backend, w wanted) {
 	s := &source{
-		events: atRank(e.Events, b.Rank), replay: atRank(e.Replay, b.Rank), dial: m.cfg.Dial,
+		wants: w, find: func(ctx context.Context) (address, error) { return m.find(ctx, b, w.entry) }, dial: m.cfg.Dial,
 		log:  m.cfg.Log.With().Str("role", b.Role.String()).Str("backend", b.URL).Logger(),
-		news: news, counts: news.Counts(), done: make(chan struct{}), heard: make(chan prefix.Heard, heardRoom),
+		news: caches{router.NewsOf(b)}, done: make(chan struct{}), heard: make(chan prefix.Heard, heardRoom),
 	}
-	s.index = newIndex(news, m.names, &s.most)
+	if w.both {
+		s.news = append(s.news, router.NewsOf(b.Twin()))
+	}
+	s.index = newIndex(s.news, m.names, &s.most)
 	ctx, s.cancel = context.WithCancel(ctx)
 	m.sources[b] = s
 	go s.run(ctx, m.cfg.Guard)
@@ -111,14 +128,4 @@ func (m *Manager) end(b *router.Backend) {
 	delete(m.sources, b)
 	s.cancel()
 	<-s.done
-}
-
-// atRank returns the address of a rank, whose port is as many above that of the first one. vLLM has it so.
-func atRank(addr string, rank int) string {
-	host, port, err := net.SplitHostPort(addr)
-	n, wrong := strconv.Atoi(port)
-	if err != nil || wrong != nil || rank <= 0 {
-		return addr
-	}
-	return net.JoinHostPort(host, strconv.Itoa(n+rank))
 }

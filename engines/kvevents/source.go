@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,13 +17,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/internal/zmtp"
-	"xpyd/router"
 	"xpyd/router/prefix"
 )
 
 const (
-	maxMessage   = 16 << 20 // bytes of a batch
-	replayWithin = 30 * time.Second
+	maxMessage   = 16 << 20               // bytes of a batch
+	replayWithin = 30 * time.Second       // until the first batch of a replay
+	replayQuiet  = time.Second            // between two of them
 	joins        = 500 * time.Millisecond // how long a subscription takes at most
 	leastWait    = 500 * time.Millisecond // between two connects
 	mostWait     = 30 * time.Second
@@ -31,21 +32,22 @@ const (
 
 // source is the events of one engine, or of one of its ranks.
 type source struct {
-	events, replay string // host:port; replay may be empty
-	dial           func(ctx context.Context, network, addr string) (net.Conn, error)
-	log            zerolog.Logger
-	news           router.News
-	counts         *prefix.News
-	most           atomic.Int64 // see index
-	cancel         context.CancelFunc
-	done           chan struct{}
-	heard          chan prefix.Heard
+	wants  wanted                                     // what it was started for
+	find   func(ctx context.Context) (address, error) // where the events are
+	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+	log    zerolog.Logger
+	news   caches
+	most   atomic.Int64 // see index
+	cancel context.CancelFunc
+	done   chan struct{}
+	heard  chan prefix.Heard
 
 	mu    sync.Mutex // held while a batch is taken in, or a prompt
 	index *index
 	read  decoder
 
 	// These belong to the goroutine that receives.
+	at     address
 	next   uint64 // the number of the next batch; 0 while none has come
 	sum    uint64 // of the last batch, by which a restart of the engine is told from a lost connection
 	synced bool   // batches before next may come once more
@@ -108,42 +110,50 @@ func (s *source) hear(ctx context.Context) {
 	}
 }
 
+// link is a connection to a socket of an engine.
+type link struct {
+	*zmtp.Conn
+	net  net.Conn
+	stop func() bool
+}
+
+func (l link) end() {
+	l.stop()
+	_ = l.net.Close()
+}
+
 // open connects to a socket of the engine. The connection ends with ctx.
-func (s *source) open(ctx context.Context, addr, own, peer string) (*zmtp.Conn, func(), error) {
+func (s *source) open(ctx context.Context, addr, own, peer string) (l link, err error) {
 	within, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	c, err := s.dial(within, "tcp", addr)
-	if err != nil {
-		return nil, nil, err
+	if l.net, err = s.dial(within, "tcp", addr); err != nil {
+		return l, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	end := func() {
-		stop()
-		_ = c.Close()
-	}
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-	z, err := zmtp.Open(c, own, peer, maxMessage)
-	if err == nil {
-		err = c.SetDeadline(time.Time{})
+	l.stop = context.AfterFunc(ctx, func() { _ = l.net.Close() })
+	_ = l.net.SetDeadline(time.Now().Add(5 * time.Second))
+	if l.Conn, err = zmtp.Open(l.net, own, peer, maxMessage); err == nil {
+		err = l.net.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		end()
-		return nil, nil, err
+		l.end()
 	}
-	return z, end, nil
+	return l, err
 }
 
 // listen subscribes, asks for what it has missed, and takes in what comes, until the connection ends.
-func (s *source) listen(ctx context.Context) error {
-	z, end, err := s.open(ctx, s.events, zmtp.Sub, zmtp.Pub)
+func (s *source) listen(ctx context.Context) (err error) {
+	if s.at, err = s.find(ctx); err != nil {
+		return err
+	}
+	l, err := s.open(ctx, s.at.events, zmtp.Sub, zmtp.Pub)
 	if err != nil {
-		return fmt.Errorf("subscribe at %s: %w", s.events, err)
+		return fmt.Errorf("subscribe at %s: %w", s.at.events, err)
 	}
-	defer end()
-	if err := z.Subscribe(""); err != nil {
-		return fmt.Errorf("subscribe at %s: %w", s.events, err)
+	defer l.end()
+	if err := l.Subscribe(""); err != nil {
+		return fmt.Errorf("subscribe at %s: %w", s.at.events, err)
 	}
-	if s.replay != "" {
+	if s.at.replay != "" {
 		select { // a publisher takes a subscription in when it comes to it, and what it sends before is only replayed
 		case <-ctx.Done():
 		case <-time.After(joins):
@@ -159,17 +169,28 @@ func (s *source) listen(ctx context.Context) error {
 		s.log.Info().Msg("the engine's KV events come again")
 	}
 	for {
-		frames, err := z.Receive()
+		frames, err := l.Receive()
 		if err != nil {
-			return fmt.Errorf("receive from %s: %w", s.events, err)
+			return fmt.Errorf("receive from %s: %w", s.at.events, err)
 		}
-		if len(frames) != 3 || len(frames[1]) != 8 {
-			return fmt.Errorf("receive from %s: a message that is no batch of KV events", s.events)
+		seq, payload, ok := cutBatch(frames)
+		if !ok {
+			return fmt.Errorf("receive from %s: a message that is no batch of KV events", s.at.events)
 		}
-		if err := s.batch(ctx, binary.BigEndian.Uint64(frames[1]), frames[2]); err != nil {
+		if err := s.batch(ctx, seq, payload); err != nil {
 			return err
 		}
 	}
+}
+
+// cutBatch cuts a message, whose last frames are the number of a batch and the batch. A topic stands before them, and in a
+// replay an empty frame before that one. Releases of vLLM differ in whether a replay has the topic.
+func cutBatch(frames [][]byte) (seq uint64, payload []byte, ok bool) {
+	n := len(frames)
+	if n < 3 || n > 4 || len(frames[n-2]) != 8 {
+		return 0, nil, false
+	}
+	return binary.BigEndian.Uint64(frames[n-2]), frames[n-1], true
 }
 
 // batch takes in a batch that was published.
@@ -180,7 +201,7 @@ func (s *source) batch(ctx context.Context, seq uint64, payload []byte) error {
 		return nil
 	case seq < s.next:
 		s.forget(true)
-		return fmt.Errorf("the publisher at %s has begun anew", s.events)
+		return fmt.Errorf("the publisher at %s has begun anew", s.at.events)
 	default:
 		if err := s.fill(ctx, seq); err != nil {
 			return err
@@ -199,9 +220,9 @@ func (s *source) take(seq uint64, payload []byte) {
 	var err error
 	s.locked(func() { err = s.read.read(payload, func(e *event) { s.index.take(e, now) }) })
 	s.next, s.sum = seq+1, xxhash.Sum64(payload)
-	s.counts.Batches.Add(1)
+	s.news.count(func(n *prefix.News) { n.Batches.Add(1) })
 	if err != nil {
-		s.counts.Missed.Add(1)
+		s.news.count(func(n *prefix.News) { n.Missed.Add(1) })
 		s.forget(false)
 	}
 }
@@ -217,44 +238,34 @@ func (s *source) forget(gone bool) {
 // resume brings the index up to date after a connect. It asks for the last batch once more: if that is another one, the
 // engine has restarted.
 func (s *source) resume(ctx context.Context) error {
-	if s.replay == "" {
+	if s.at.replay == "" {
 		s.forget(false)
 		s.next = 0
 		return nil
 	}
-	last := max(s.next, 1) - 1
-	same := s.next == 0
-	err := s.ask(ctx, last, func(seq uint64, payload []byte) {
-		switch {
-		case same:
-			s.take(seq, payload)
-		case seq == last:
-			same = xxhash.Sum64(payload) == s.sum
-		}
-	})
-	s.synced = true
-	if err != nil || same {
-		return err
-	}
-	s.forget(true)
-	s.next = 0
-	return s.resume(ctx)
-}
-
-// fill asks for the batches from s.next up to seq. If there are no more of them, nothing is known of any block.
-func (s *source) fill(ctx context.Context, seq uint64) error {
-	next := s.next
-	if s.replay != "" {
-		err := s.ask(ctx, next, func(seq uint64, payload []byte) {
-			if seq != s.next {
-				s.miss(seq)
-			}
-			s.take(seq, payload)
+	if s.next > 0 {
+		last, restarted := s.next-1, true
+		_, err := s.ask(ctx, last, func(seq uint64, payload []byte) bool {
+			restarted = seq == last && xxhash.Sum64(payload) != s.sum
+			return false
 		})
 		if err != nil {
 			return err
 		}
-		s.synced = true
+		if restarted {
+			s.forget(true)
+			s.next = 0
+		}
+	}
+	return s.replay(ctx)
+}
+
+// fill asks for the batches from s.next up to seq. If there are no more of them, nothing is known of any block.
+func (s *source) fill(ctx context.Context, seq uint64) error {
+	if s.at.replay != "" {
+		if err := s.replay(ctx); err != nil {
+			return err
+		}
 	}
 	if s.next < seq {
 		s.miss(seq)
@@ -264,35 +275,65 @@ func (s *source) fill(ctx context.Context, seq uint64) error {
 
 // miss notes that the batches before seq will not come.
 func (s *source) miss(seq uint64) {
-	s.counts.Missed.Add(int64(min(seq-s.next, math.MaxInt32)))
+	missed := int64(min(seq-s.next, math.MaxInt32))
+	s.news.count(func(n *prefix.News) { n.Missed.Add(missed) })
 	s.forget(false)
 	s.next = seq
 }
 
-// ask calls each for the batches from a number on that the engine still has. The payload is valid during the call.
-func (s *source) ask(ctx context.Context, from uint64, each func(seq uint64, payload []byte)) error {
-	ctx, cancel := context.WithTimeout(ctx, replayWithin)
-	defer cancel()
-	z, end, err := s.open(ctx, s.replay, zmtp.Dealer, zmtp.Router)
-	if err != nil {
-		return fmt.Errorf("ask for a replay at %s: %w", s.replay, err)
-	}
-	defer end()
-	if err := z.Send(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
-		return fmt.Errorf("ask for a replay at %s: %w", s.replay, err)
-	}
+// replay takes in the batches from s.next on that the engine still has. Its socket drops those that a slow network gives
+// it no room for, so what is missing behind the first one is asked for again.
+func (s *source) replay(ctx context.Context) error {
 	for {
-		frames, err := z.Receive()
-		switch {
-		case err != nil:
-			return fmt.Errorf("replay from %s: %w", s.replay, err)
-		case len(frames) != 3 || len(frames[1]) != 8:
-			return fmt.Errorf("replay from %s: a message that is no batch of KV events", s.replay)
+		from := s.next
+		whole, err := s.ask(ctx, from, func(seq uint64, payload []byte) bool {
+			switch {
+			case seq < s.next:
+				return true
+			case seq > s.next && s.next > from:
+				return false
+			case seq > s.next && from > 0:
+				s.miss(seq)
+			}
+			s.take(seq, payload)
+			return true
+		})
+		if err != nil {
+			return err
 		}
-		seq := binary.BigEndian.Uint64(frames[1])
-		if seq == math.MaxUint64 {
+		if whole || s.next == from {
+			s.synced = true
 			return nil
 		}
-		each(seq, frames[2])
+	}
+}
+
+// ask calls each for the batches from a number on that the engine still has, until each returns false. whole says that it
+// has not, and that the engine has said that there are no more. The payload is valid during the call.
+func (s *source) ask(ctx context.Context, from uint64, each func(seq uint64, payload []byte) bool) (whole bool, err error) {
+	l, err := s.open(ctx, s.at.replay, zmtp.Dealer, zmtp.Router)
+	if err != nil {
+		return false, fmt.Errorf("ask for a replay at %s: %w", s.at.replay, err)
+	}
+	defer l.end()
+	if err := l.Send(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
+		return false, fmt.Errorf("ask for a replay at %s: %w", s.at.replay, err)
+	}
+	for within := replayWithin; ; within = replayQuiet {
+		_ = l.net.SetReadDeadline(time.Now().Add(within))
+		frames, err := l.Receive()
+		seq, payload, ok := cutBatch(frames)
+		switch {
+		case within == replayQuiet && errors.Is(err, os.ErrDeadlineExceeded):
+			return false, nil // the last batches, and the word that they were the last, were dropped
+		case err != nil:
+			return false, fmt.Errorf("replay from %s: %w", s.at.replay, err)
+		case !ok:
+			return false, fmt.Errorf("replay from %s: a message that is no batch of KV events", s.at.replay)
+		case seq == math.MaxUint64:
+			return true, nil
+		case !each(seq, payload):
+			return false, nil
+		}
 	}
 }

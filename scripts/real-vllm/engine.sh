@@ -16,6 +16,7 @@
 # KV_EXTRA=MEMBERS: more of kv_connector_extra_config, such as '"shared_storage_path":"/tmp/kv"'
 # GPUS=NUMBER: the engines run on the GPUs of this machine, by their ports in turn (scripts/gpu/e2e.sh)
 # IMAGES=1: the engine has the model that reads images
+# CACHE_LIST=FILE: the engine publishes its KV events, and writes into FILE how many blocks its prefix cache has
 # START_TIMEOUT=SECONDS: 240
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -60,6 +61,12 @@ engine_command() { # ROLE PORT [arguments]
     "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=${KV_LEASE:-30}")
   local small=(--served-model-name tiny --host 127.0.0.1 --dtype float32 --max-model-len 2048
     --block-size 32 --num-gpu-blocks-override 256 --enforce-eager --seed 0)
+
+  if [ -n "${CACHE_LIST:-}" ]; then
+    ENV+=("PYTHONPATH=$HERE/python" "CACHE_LIST=$CACHE_LIST")
+    device+=(--scheduler-cls cachelist.Scheduler --kv-events-config
+      '{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:0","replay_endpoint":"tcp://*:0"}')
+  fi
 
   COMMAND=("$VENV/bin/vllm" serve "$MODEL" --port "$port" --enable-prompt-tokens-details
     "${connector[@]}" "${small[@]}" "${device[@]}" "$@")

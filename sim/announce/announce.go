@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Announcer struct {
 	closed bool
 	drop   int  // batches that are not published
 	forget bool // and not kept either
+	room   int  // batches of the next replay for which its socket has room; 0: all
 }
 
 type batch struct {
@@ -73,6 +75,20 @@ func (a *Announcer) Addrs() (events, replay string) {
 	return a.pub.Addr().String(), replay
 }
 
+// AppendSources appends what vLLM's /kv_event_sources answers.
+func (a *Announcer) AppendSources(dst []byte) []byte {
+	events, replay := a.Addrs()
+	if events == "" {
+		return append(dst, "{}"...)
+	}
+	again := "null"
+	if replay != "" {
+		again = strconv.Quote("tcp://" + replay)
+	}
+	return fmt.Appendf(dst, `{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://%s","replay_endpoint":%s,`+
+		`"buffer_steps":%d,"hwm":100000,"max_queue_size":%d,"topic":""}}`, events, again, keptBatches, queuedBatches)
+}
+
 // Close ends all connections and waits for them.
 func (a *Announcer) Close() {
 	if a == nil {
@@ -97,6 +113,20 @@ func (a *Announcer) Drop(n int, forget bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop, a.forget = n, forget
+}
+
+// Subscribers is how many listen.
+func (a *Announcer) Subscribers() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.subs)
+}
+
+// CutReplay makes the next replay drop what comes after n batches, as a socket does that has no room for more.
+func (a *Announcer) CutReplay(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.room = n
 }
 
 // Removed publishes that the blocks of these keys are no longer cached.
@@ -259,17 +289,29 @@ func (a *Announcer) answer(c net.Conn) {
 		if err != nil || len(frames) != 2 || len(frames[1]) != 8 {
 			return
 		}
-		from := binary.BigEndian.Uint64(frames[1])
-		a.mu.Lock()
-		past := a.past
-		a.mu.Unlock()
-		for _, x := range past {
-			if x.seq >= from && z.Send(nil, binary.BigEndian.AppendUint64(nil, x.seq), x.payload) != nil {
-				return
-			}
-		}
-		if z.Send(nil, binary.BigEndian.AppendUint64(nil, math.MaxUint64), nil) != nil {
+		if a.again(z, binary.BigEndian.Uint64(frames[1])) != nil {
 			return
 		}
 	}
+}
+
+// again sends the batches from a number on, and that there are no more, as vLLM 0.32 does.
+func (a *Announcer) again(z *zmtp.Conn, from uint64) error {
+	a.mu.Lock()
+	past, room := a.past, a.room
+	a.room = 0
+	a.mu.Unlock()
+	sent := 0
+	for _, x := range past {
+		if x.seq < from {
+			continue
+		}
+		if sent++; room > 0 && sent > room {
+			return nil
+		}
+		if err := z.Send(nil, nil, binary.BigEndian.AppendUint64(nil, x.seq), x.payload); err != nil {
+			return err
+		}
+	}
+	return z.Send(nil, nil, binary.BigEndian.AppendUint64(nil, math.MaxUint64), nil)
 }

@@ -31,6 +31,7 @@ type spec struct {
 	model  string   // the name of its model; "" is tiny
 	ranks  int      // data-parallel ranks of the server; 0 is one
 	kv     string   // its connector, where that is not the run's
+	listed bool     // it publishes KV events, and writes down how many blocks its prefix cache has, see cacheList
 }
 
 // options are the arguments of vllm serve.
@@ -128,6 +129,9 @@ func (e *engine) entry() string {
 	if e.role == "prefill" {
 		entry = e.connector().prefill(entry, e)
 	}
+	if e.listed {
+		entry += " kv_events=auto"
+	}
 	if e.kv != "" {
 		entry += " connector=" + e.connector().option()
 	}
@@ -138,6 +142,9 @@ func (e *engine) env() []string {
 	env := append(e.connector().env(e.role, e.fleet.blocks), "KV_POLICY="+e.policy)
 	if e.images {
 		env = append(env, "IMAGES=1", "VLLM_LOGGING_LEVEL=DEBUG")
+	}
+	if e.listed {
+		env = append(env, "CACHE_LIST="+e.cacheList())
 	}
 	if e.lease > 0 {
 		env = append(env, "KV_LEASE="+strconv.Itoa(e.lease))

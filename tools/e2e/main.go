@@ -44,6 +44,7 @@ func checks() []check {
 		{name: "verify", run: verifies},
 		{name: "mixed", run: mixed, named: true},
 		{name: "ranks", run: ranks, named: true},
+		{name: "events", run: kvEvents, named: true},
 	}, faultChecks()...)
 }
 
