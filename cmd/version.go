@@ -28,6 +28,9 @@ type buildInfo struct {
 
 func readBuildInfo() buildInfo {
 	b := buildInfo{Version: versionOf(version), Commit: "unknown", Date: "unknown", Go: runtime.Version()}
+	if b.Version != version && version != "" {
+		b.Commit = version // where the build has not recorded it, as in a work tree of git
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
