@@ -34,33 +34,41 @@ type Request struct {
 
 // Fleet is the engines of one model. Its methods may be called at the same time.
 type Fleet struct {
-	mu      *sync.Mutex
-	model   fitted
-	traffic traffic
-	plan    Plan
-	changed float64 // when the plan became another one
-	changes int     // how often it did
-	next    float64 // when it is looked at again
-	turn    int     // the engine that is looked at first
-	room    float64 // tokens of the KV cache of an engine, by what they say; 0 if none has said so
+	mu       *sync.Mutex
+	model    fitted
+	traffic  traffic
+	plan     Plan    // the zero one until enough of a traffic is known
+	last     Plan    // the last one that was made, which stays while traffic begins anew
+	changed  float64 // when the plan became another one
+	changes  int     // how often it did
+	next     float64 // when it is looked at again
+	underway int     // trips
+	turn     int     // the engine that is looked at first
+	room     float64 // tokens of the KV cache of an engine, by what they say; 0 if none has said so
 }
 
 // New returns a fleet that knows nothing yet. An engine may be in several fleets, if these have one mutex.
 func New(mu *sync.Mutex) *Fleet { return &Fleet{mu: mu} }
 
 const (
-	every    = 1.0  // between two looks at the plan
-	better   = 0.03 // a plan must be better by that part to become the next one
-	alike    = 0.02 // ways whose costs differ by less are alike
-	fewest   = 3    // requests, before which there is no plan
-	soonest  = 0.2  // from the first request on; what comes at once shows no rate
-	mostBusy = 0.95 // an engine of which prompts take more is taken for as busy
+	every   = 1.0  // between two looks at the plan
+	better  = 0.03 // a plan must be better by that part to become the next one
+	alike   = 0.02 // ways whose costs differ by less are alike
+	fewest  = 3    // requests, before which there is no plan
+	soonest = 0.2  // from the first request on; what comes at once shows no rate
+	// unplanned is how many prompts like its own are expected to pause an answer before there is a plan. So the first answers
+	// share few engines, and the others are free of answers if they are to prefill.
+	unplanned = 6.0
+	mostBusy  = 0.95 // an engine of which prompts take more is taken for as busy
 )
 
 // Choose finds the way of a request among engines that may serve it. It returns nil if none can.
 func (f *Fleet) Choose(now float64, r Request, all []Candidate) *Trip {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.traffic.begins(now, f.underway) {
+		f.plan, f.next = Plan{}, 0
+	}
 	m := f.model.model()
 	t, most := &Trip{prompt: float64(r.Prompt), quiet: r.Quiet, who: who(r.Sender, float64(r.Prompt))}, float64(r.Most)
 	if r.Most <= 0 {
@@ -81,6 +89,7 @@ func (f *Fleet) Choose(now float64, r Request, all []Candidate) *Trip {
 	if !f.cheapest(now, t, &m, all) {
 		return nil
 	}
+	f.underway++
 	t.begin(now, &m)
 	return t
 }
@@ -94,11 +103,11 @@ func (f *Fleet) token(m *Model) float64 {
 func (f *Fleet) look(now float64, m *Model, all []Candidate) (changes bool) {
 	f.next = now + min(every, (now-f.traffic.began)/4) // soon after the first request, much is new
 	classes, n := f.traffic.classes(now, f.token(m))
+	f.level(all)
+	*m = f.model.model()
 	if n < fewest || now-f.traffic.began < soonest {
 		return false
 	}
-	f.level(all)
-	*m = f.model.model()
 	least, most := 0, 0
 	for _, c := range all {
 		if !c.Decodes {
@@ -120,10 +129,11 @@ func (f *Fleet) look(now float64, m *Model, all []Candidate) (changes bool) {
 		best = same
 	}
 	best.Other, best.OtherMean = other.Prefill, other.Mean
-	if changes = best.Prefill != f.plan.Prefill || best.Engines != f.plan.Engines; changes {
+	if changes = best.Prefill != f.last.Prefill || best.Engines != f.last.Engines; changes {
 		f.changed = now
 		f.changes++
 	}
+	f.last = best
 	f.plan = best
 	f.assign(all)
 	return changes
@@ -324,8 +334,13 @@ func (f *Fleet) answerCost(t *Trip, c Candidate, m *Model) float64 {
 	own := t.prompt + t.says/2
 	others, context := (e.answers+e.coming+c.others())/c.Share, (e.context+c.others()*own)/c.Share
 	token := m.step(others+1, context+own) / (1 - min(share, mostBusy))
-	full := max(0, (e.context+c.others()*own+own)/c.room(f)-1) // for each time that the room is used once more, an answer ends
-	return e.slow() * t.says * (token*(1+full) + others*(m.Stream+m.Context*own))
+	// For each time that the room is used once more, an answer ends.
+	full := max(0, (e.context+c.others()*own+own)/c.room(f)-1)
+	pauses := 0.0 // of the first answer of an engine, before there is a plan
+	if f.plan.Engines == 0 && e.answers+e.coming == 0 {
+		pauses = unplanned * m.Prompt * t.prompt
+	}
+	return e.slow() * (t.says*(token*(1+full)+others*(m.Stream+m.Context*own)) + pauses)
 }
 
 // others is how many answers it makes that came another way. A prompt of those counts as an answer.
@@ -345,7 +360,7 @@ func (c *Candidate) room(f *Fleet) float64 {
 func (f *Fleet) Now() (p Plan, since float64, changes int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.plan, f.changed, f.changes
+	return f.last, f.changed, f.changes
 }
 
 // Model is what an engine takes for its steps.

@@ -64,6 +64,26 @@ func TestPlanOfTooMuch(t *testing.T) {
 	}
 }
 
+// After a silence the rate is that of what comes, and a plan is made as soon as for the first requests.
+func TestPlanAfterSilence(t *testing.T) {
+	f, all := New(new(sync.Mutex)), engines(2)
+	serve(f, all, 0.5, 10, 200, 250)
+	now, planned := 200.0, 0.0
+	for ; now < 202; now += 1.0 / 8 {
+		x := f.Choose(now, Request{Prompt: 5000, Most: 250}, all)
+		if p, _, _ := f.Now(); planned == 0 && p.Prefill == 1 {
+			planned = now - 200
+		}
+		f.Prefilled(now+0.13, x)
+		f.First(now+0.16, x)
+	}
+	p, _, _ := f.Now()
+	if planned == 0 || planned > 1 {
+		t.Errorf("planned after %g s: %v", planned, p)
+	}
+	near(t, "the rate", p.Traffic.Rate, 8, 0.25)
+}
+
 // The time of a step and of a token of a prompt are found from what a proxy sees, whatever model they were guessed for.
 func TestFleetLearnsItsEngines(t *testing.T) {
 	f := New(new(sync.Mutex))

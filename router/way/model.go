@@ -31,7 +31,7 @@ type fitted struct {
 
 func (f *fitted) model() Model {
 	p, s, h := f.prompt.or(usualPrompt()), f.step.or(usualStep()), f.handoff.or(usualHandoff())
-	return Model{s.fixed, s.each * streamTokens, s.each, p.each, h.fixed, h.each}
+	return Model{s.fixed, s.each * streamTokens, s.each, p.each, h.fixed + p.fixed, h.each}
 }
 
 // point is a line that a fit starts from: reach is a usual x.

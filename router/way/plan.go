@@ -24,7 +24,7 @@ type Plan struct {
 	OtherMean float64
 }
 
-// horizon is for how long a plan looks ahead, and how far its traffic looks back, in seconds.
+// horizon is for how long a plan looks ahead, in seconds.
 const horizon = 15
 
 const (

@@ -6,13 +6,20 @@ import (
 	"slices"
 )
 
-const sizeClasses = 24
+const (
+	sizeClasses = 24
+	// lookback is how far the traffic of a plan looks back, in seconds.
+	lookback = 10
+	// silence is the least one, in seconds, after which traffic begins anew.
+	silence = 1.0
+)
 
 // traffic is what came in the last seconds, by size.
 type traffic struct {
-	seconds [horizon + 1]second
+	seconds [lookback + 1]second
 	some    bool
-	began   float64 // the first request
+	began   float64 // the first request since a silence
+	last    float64 // the last request
 	answers [sizeClasses]learned
 	senders [senderPlaces]sender
 }
@@ -115,10 +122,18 @@ func (t *traffic) answered(prompt, first float64, tokens int, who uint64) {
 	}
 }
 
-func (t *traffic) came(now float64, prompt, fresh, most float64) {
-	if !t.some {
-		t.some, t.began = true, now
+// begins reports that a request comes first, or after a silence in which nothing was under way. Silence is no traffic: the
+// rate of what comes now is not what came in it.
+func (t *traffic) begins(now float64, underway int) bool {
+	if !t.some || underway == 0 && now-t.last > silence {
+		t.some, t.began, t.seconds = true, now, [lookback + 1]second{}
+		return true
 	}
+	return false
+}
+
+func (t *traffic) came(now, prompt, fresh, most float64) {
+	t.last = now
 	s := &t.seconds[int64(now)%int64(len(t.seconds))]
 	if s.at != int64(now) {
 		*s = second{at: int64(now)}
@@ -135,7 +150,7 @@ func (t *traffic) classes(now, token float64) (all []Class, n float64) {
 	var sum second
 	for i := range t.seconds {
 		s := &t.seconds[i]
-		if s.at < int64(now)-horizon {
+		if s.at < int64(now)-lookback {
 			continue
 		}
 		for i := range s.n {
@@ -145,7 +160,7 @@ func (t *traffic) classes(now, token float64) (all []Class, n float64) {
 			sum.most[i] += s.most[i]
 		}
 	}
-	window := min(max(now-t.began, 0.5), horizon)
+	window := min(max(now-t.began, 0.5), lookback)
 	for i, k := range sum.n {
 		if k > 0 {
 			n += k

@@ -119,6 +119,7 @@ func (f *Fleet) Ended(now float64, t *Trip, tokens int) {
 	if t.stage == over {
 		return
 	}
+	f.underway--
 	t.answer(now, f) // if none has begun
 	e := t.Way.Decode
 	e.move(now)
