@@ -9,8 +9,9 @@ import (
 
 // What readers have to read stays short. Who adds a page or a paragraph takes out what it makes needless.
 const (
-	mostWords = 45000 // of docs/*.md and docs/guides, which the packages contain
-	mostLines = 120   // of the README
+	mostWords   = 45000 // of docs/*.md and docs/guides, which the packages contain
+	mostLines   = 120   // of the README
+	mostEntries = 25    // lines of one version in the changelog
 )
 
 func TestDocsBudget(t *testing.T) {
@@ -34,5 +35,11 @@ func TestDocsBudget(t *testing.T) {
 	}
 	if n := strings.Count(readText(t, "README.md"), "\n"); n > mostLines {
 		t.Errorf("README.md has %d lines, at most %d", n, mostLines)
+	}
+	for _, entry := range strings.Split(readText(t, "CHANGELOG.md"), "\n## ")[1:] {
+		name, text, _ := strings.Cut(entry, "\n")
+		if n := strings.Count(strings.TrimSpace(text), "\n") + 1; n > mostEntries {
+			t.Errorf("CHANGELOG.md has %d lines for %s, at most %d; if a merge has brought old ones back, take the file of the other branch and add your line again", n, name, mostEntries)
+		}
 	}
 }
