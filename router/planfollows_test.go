@@ -84,7 +84,7 @@ func (f *follows) since(from float64) float64 {
 	return at - from
 }
 
-// BenchmarkPlanFollows prints the table of docs/routing.md: how long a plan takes to follow shapes that change each 30 s, and
+// BenchmarkPlanFollows prints the table of docs/results/routing.md: how long a plan takes to follow shapes that change each 30 s, and
 // what that costs, beside the same shape for a minute.
 func BenchmarkPlanFollows(b *testing.B) {
 	shapes := []phase{{7, size{5000, 250}}, {5, size{1000, 1000}}, {7, size{5000, 250}}, {40, size{1024, 6}}, {5, size{10000, 100}}, {20, size{200, 250}}}

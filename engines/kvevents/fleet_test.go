@@ -354,7 +354,7 @@ func (f *fleet) p90() float64 {
 
 func (f *fleet) found() float64 { return float64(f.cached) / float64(f.asked) }
 
-// BenchmarkReplicas is the table of replicas in docs/routing.md: what they find in the caches of four prefill engines.
+// BenchmarkReplicas is the table of replicas in docs/results/routing.md: what they find in the caches of four prefill engines.
 func BenchmarkReplicas(b *testing.B) {
 	for _, first := range []int{1, 5} {
 		for _, plain := range []bool{true, false} {
