@@ -67,21 +67,24 @@ func besidesWork(b *Backend, now int64, block float64) float64 {
 	return t.local(now, rateOf(t.router.prices.LocalPace())) + block*float64(t.inflight.Load())
 }
 
-// occupied is what counts against the cap of b. The cap of decode is on all that the engine has, and that of prefill on
-// prefills alone: a request holds its slot on D while it waits for one on P, so if each of the two slots counted
-// against the other, requests would wait for one another.
-func occupied(b *Backend) int64 {
-	n := b.inflight.Load()
+// occupied is what counts against the cap of b.
+func occupied(b *Backend) int64 { return b.inflight.Load() + occupiedBesides(b) }
+
+// occupiedBesides is the part of it in the engine's other role. The cap of decode is on all that the engine has, and that
+// of prefill on prefills alone: a request holds its slot on D while it waits for one on P, so if each of the two slots
+// counted against the other, requests would wait for one another.
+func occupiedBesides(b *Backend) int64 {
 	if b.Role == Decode {
-		n += besides(b, false)
+		return besides(b, false)
 	}
-	return n
+	return 0
 }
 
-// reserveWithin takes a slot on b, unless that would exceed the limit. 0 is none.
+// reserveWithin takes a slot on b, unless that would exceed the limit. 0 is none. What b itself has in flight is read
+// once, by reserve: it changes all the time.
 func reserveWithin(b *Backend, limit int64) bool {
 	if limit > 0 {
-		if limit -= occupied(b) - b.inflight.Load(); limit <= 0 {
+		if limit -= occupiedBesides(b); limit <= 0 {
 			return false
 		}
 	}

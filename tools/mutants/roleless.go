@@ -28,7 +28,7 @@ func roleless() []mutant {
 		new:  "return 0",
 		test: "TestTheLoadOfAnEngineIsThatOfBothRoles",
 	}, {
-		name: "prefills and decodes wait for each other's slots", in: "occupied",
+		name: "prefills and decodes wait for each other's slots", in: "occupiedBesides",
 		old:  "if b.Role == Decode {",
 		new:  "if true {",
 		test: "TestCapsOfAnEngineWithoutARole",
