@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 // Each relative link of a document leads to a file, and to a heading if it names one.
 func TestDocsLinks(t *testing.T) {
+	racetest.SkipPure(t)
 	t.Parallel()
 	var pages []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/guides/*.md", "docs/results/*.md", "scripts/gpu/*.md", ".github/*.md"} {

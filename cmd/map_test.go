@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 // mapped is a line of the figure in docs/design.md.
@@ -106,6 +108,7 @@ func codeMap(t *testing.T, root, module string, lines []mapped) map[string][]str
 
 // The figure in docs/design.md has each package with what it imports, and imports only point down.
 func TestMap(t *testing.T) {
+	racetest.SkipPure(t)
 	t.Parallel()
 	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
 	root := module[1]
@@ -152,6 +155,7 @@ func readRooms(t *testing.T, root string) map[string]int {
 
 // Imports stay within a room or go down, and there are no other rooms than those of the figure.
 func TestRooms(t *testing.T) {
+	racetest.SkipPure(t)
 	t.Parallel()
 	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
 	rooms := readRooms(t, module[1])

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 // These bounds are of shape: a type with more methods or fields is several types, and files that all need each other
@@ -169,6 +171,7 @@ func largestCycle(needs map[string]map[string]bool) int {
 
 // The packages keep their shape.
 func TestShapes(t *testing.T) {
+	racetest.SkipPure(t)
 	t.Parallel()
 	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
 	fset := token.NewFileSet()

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 // These are the sizes that CONTRIBUTING.md asks for, in lines. They hold for the product and for
@@ -104,6 +106,7 @@ func oversize(all []source) (found []string) {
 }
 
 func TestSizes(t *testing.T) {
+	racetest.SkipPure(t)
 	t.Parallel()
 	root := goList(t, ".", "-m", "-f", "{{.Dir}}")[0]
 	all, err := sources(root)

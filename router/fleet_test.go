@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"xpyd/internal/racetest"
 )
 
 // row is a load on a fleet. Its rates and numbers are those of two engines; with more, there is more of it.
@@ -193,6 +195,7 @@ func (o outcome) String() string {
 // In each row that was measured on two H200s, the one that ends answers sooner is the same in virtual time: the split, or
 // two engines that serve whole.
 func TestVirtualTimeAgreesWithGPUs(t *testing.T) {
+	racetest.SkipPure(t)
 	measured := map[string]struct{ split, whole float64 }{
 		"1,000/1,000, 64 at once":  {9064, 7681},
 		"10,000/1,000, 24 at once": {14720, 12970},
@@ -260,6 +263,7 @@ func BenchmarkFleetTable(b *testing.B) {
 // Two engines without roles end whole answers about as soon as a fixed split or whole engines, in each row, although
 // which of these is the best differs from row to row. The goal is 1.03; docs/results/routing.md says which rows miss it.
 func TestFleetIsNearTheBestColumn(t *testing.T) {
+	racetest.SkipPure(t)
 	var fixed []column
 	for _, c := range columns(2) {
 		if c.mode != PDAuto {

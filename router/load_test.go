@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"xpyd/internal/racetest"
 )
 
 // A load is requests at engines whose times are those of sim's profiles, in virtual time. What a way of choosing does to
@@ -243,6 +245,7 @@ func (tr offered) median(t *testing.T, mode string) map[size]measured {
 // auto's TTFT p90 and TPOT p90 stay within 6 % of the better of always and never, and short prompts beside
 // long ones have their first tokens sooner than with either. The goal is 5 %; the rest is for the few loads.
 func TestAutoIsWithinItsGoalFromTheStart(t *testing.T) {
+	racetest.SkipPure(t)
 	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
 		for load, tr := range map[string]offered{
 			"mixed 8":  {card: gpu, rate: 8, sizes: mixed},
@@ -275,6 +278,7 @@ func (tr offered) isWithinGoal(t *testing.T) {
 // each prompt that was tried on decode alone cost the answers there a pause, and at one in twenty that was 1 % of all
 // answers' time.
 func TestAutoIsNeverTheWorst(t *testing.T) {
+	racetest.SkipPure(t)
 	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
 		for load, tr := range map[string]offered{
 			"long 2":       {rate: 2, sizes: long},
@@ -314,6 +318,7 @@ func (tr offered) isNeverTheWorst(t *testing.T) {
 // prefills hardly tell what a token costs. For as long as auto took their noise for the price, in one start of twenty
 // prompts on decode seemed to pause nobody, so it sent all there that came in the first seconds.
 func TestAutoHasNoBadStart(t *testing.T) {
+	racetest.SkipPure(t)
 	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
 		for load, tr := range map[string]offered{
 			"long 3":   {rate: 3, sizes: long},

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"xpyd/internal/racetest"
 )
 
 // seed gives the random policies of r fixed sequences of their own.
@@ -104,6 +106,7 @@ func TestPickTakesNoTurn(t *testing.T) {
 }
 
 func TestPoliciesShareByWeight(t *testing.T) {
+	racetest.SkipPure(t)
 	for _, tc := range []struct {
 		name    string
 		entries []string
@@ -240,6 +243,7 @@ func TestRampWithWeight(t *testing.T) {
 }
 
 func TestReloadChangesWeights(t *testing.T) {
+	racetest.SkipPure(t)
 	for _, policy := range Policies() {
 		r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = MustEntries("http://a", "http://b"), policy })
 		b := slices.Clone(r.Snapshot().Backends(Decode))

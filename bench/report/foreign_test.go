@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"xpyd/bench/result"
+	"xpyd/internal/racetest"
 )
 
 // A run that is written in the form of another tool is read with the same figures.
 func TestForeignResultsAreRead(t *testing.T) {
+	racetest.SkipPure(t)
 	for _, name := range []string{"cap", "rate"} {
 		own, err := result.Load(filepath.Join("testdata", name+".run.json"))
 		if err != nil {

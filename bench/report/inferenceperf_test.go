@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"xpyd/bench/result"
+	"xpyd/internal/racetest"
 )
 
 // members of the summary in the published guide, in its order. * stands for the members of statistics.
@@ -145,6 +146,7 @@ func TestSummaryCountsFailures(t *testing.T) {
 // TestInferencePerfFiles: a folder for each target with a file for each run, and the plots of all
 // targets, 900 pixels wide.
 func TestInferencePerfFiles(t *testing.T) {
+	racetest.SkipPure(t)
 	files := filesOf(t, "inference-perf", sweep(t))
 	want := map[string]bool{}
 	for _, target := range []string{"collocated", "1P1D", "2P1D"} {
