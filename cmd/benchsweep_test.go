@@ -99,7 +99,7 @@ func TestBenchSweepFails(t *testing.T) {
 	e := benchEngine(t, sim.Options{}.Fast())
 	printed, note, err := sweepOnTime(t, "--preset", "gpt-oss", "--max-prompts", "2", "--repeats", "1", "--out", t.TempDir(), "--url", e.URL(), "--target", "gone=http://127.0.0.1:1")
 	if err == nil || err.Error() != "5 of 10 cells failed; the same command repeats them" || strings.Count(note, "\nfailed: gone 1k-1k conc") != 5 ||
-		!strings.HasPrefix(note, "Repeats the benchmark of llm-d's P/D guide to gpt-oss-120b") || !strings.Contains(note, "10 of 10 cells, about ") || !strings.Contains(printed, strings.TrimPrefix(e.URL(), "http://")) {
+		!strings.HasPrefix(note, "Repeats the benchmark of llm-d's P/D guide to gpt-oss-120b") || !strings.Contains(note, " of 10 cells, about ") || !strings.Contains(printed, strings.TrimPrefix(e.URL(), "http://")) {
 		t.Errorf("%v\n%s\n%s", err, note, printed)
 	}
 }

@@ -34,7 +34,6 @@ func frontOf(t *testing.T, role sim.Role, ranks int) string {
 
 // A pool that names fewer ranks than its server has leaves them idle, and one that names more gets 400.
 func TestCheckCountsRanks(t *testing.T) {
-	t.Parallel()
 	p, d := frontOf(t, sim.RolePrefill, 2), frontOf(t, sim.RoleDecode, 2)
 	for name, tc := range map[string]struct {
 		prefill, decode, want string

@@ -123,6 +123,7 @@ func (x deployment) rows(t *testing.T, args ...string) (not map[string]verify.Ro
 }
 
 // rowsFor is rows, once more if nothing but the row lease is not as wanted: a machine that stalls measures a wrong time.
+// Likewise if a row has found the engines busy: on such a machine a request of the row before can end late.
 func (x deployment) rowsFor(t *testing.T, want map[string]string, args ...string) (not map[string]verify.Row, err error) {
 	t.Helper()
 	var lease verify.State
@@ -130,9 +131,14 @@ func (x deployment) rowsFor(t *testing.T, want map[string]string, args ...string
 		lease = verify.Fail
 	}
 	not, err = x.rows(t, args...)
+	busy := func(_ string, row verify.Row) bool {
+		return row.State == verify.Unknown && strings.HasPrefix(row.Detail, "busy")
+	}
 	others := maps.Clone(not)
+	maps.DeleteFunc(others, busy)
+	found := len(others) < len(not)
 	delete(others, "lease")
-	if len(others) == 0 && not["lease"].State != lease {
+	if found || len(others) == 0 && not["lease"].State != lease {
 		return x.rows(t, args...)
 	}
 	return not, err
@@ -352,7 +358,7 @@ func TestVerifyDoesNotJudgeABusyDeployment(t *testing.T) {
 func TestVerifyShortPrompts(t *testing.T) {
 	t.Parallel()
 	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.Router.PD.ThresholdTokens = 10_000 })
-	not, _ := x.rows(t, "--skip", "lease")
+	not, _ := x.rowsFor(t, nil, "--skip", "lease")
 	for _, name := range []string{"path", "request id", "prefill", "pull"} {
 		if row := not[name]; row.State != verify.Unknown || !strings.Contains(row.Detail, "(short_prompt)") {
 			t.Errorf("row %q is %q: %s", name, row.State, row.Detail)
@@ -415,7 +421,7 @@ func TestVerifyKeys(t *testing.T) {
 		}
 		args = append(args, flag, file)
 	}
-	not, _ := x.rows(t, append(args, "--skip", "lease")...)
+	not, _ := x.rowsFor(t, nil, append(args, "--skip", "lease")...)
 	checkFailed(t, not, nil)
 	not, _ = x.rows(t, "--skip", "lease,client leaves,rejected,EOS first")
 	if len(not) == 0 {
