@@ -19,6 +19,7 @@ GOTEST       = go run $(GOTESTSUM) --format standard-quiet $(RERUNS)
 # go test begins in this order: the two packages that take longest would otherwise begin when others have ended.
 LONG_FIRST   = --packages='./proxy ./cmd ./...'
 AT_ONCE      = $$(($$(nproc) + 2))
+FORMATTED    = unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: run make fmt for:"; echo "$$unformatted"; exit 1; }
 # The programs of tools/, which is a module of its own, are built here and run in this directory.
 TOOL         = go build -C tools -o ../dist/
 UNIT         = configs/xpyd.service
@@ -36,7 +37,7 @@ DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race test-here test-tools lint fuzz mutants faults policies bench bench-proxy bench-proxy-pack bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
+.PHONY: help build demo test quick race test-here test-tools lint fuzz mutants faults policies bench bench-proxy bench-proxy-pack bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,12 +65,21 @@ endif
 test-tools:
 	cd tools && $(GOTEST) --packages=./... -- -vet=off
 
+# The tests of the rooms, and a few of those that take longest: a completion of each connector and API, what is no answer, and
+# how a client and an engine that leave give all back.
+QUICK        = ^Test(ConnectorsMoveKV|APIsThroughBothLegs|StreamsThatOnlyLookWhole|ClientLeavesInEachPhase|HandleGoesToOneDecodeRequest|UnusableHandlesNeverReachDecode|RelayedRetries|PanicGivesEverythingBack)$$
+quick: ## half a minute before each commit: gofmt, go vet, and the tests that are quick
+	@$(FORMATTED)
+	go vet ./...
+	go test -short -vet=off -p $(AT_ONCE) $$(go list ./... | grep -vE '^xpyd/(proxy|cmd|sim|bench/sweep)$$')
+	go test -vet=off -run '$(QUICK)|^Test(Shapes|Sizes|Rooms|Map|Docs)' ./proxy ./cmd
+
 race: ## all tests, shuffled, under the race detector (needs a C compiler; RERUN=1 as for test)
 	CGO_ENABLED=1 $(GOTEST) $(LONG_FIRST) -- -race -vet=off -shuffle=on -timeout 20m
 	cd tools && CGO_ENABLED=1 $(GOTEST) --packages=./... -- -race -vet=off -shuffle=on
 
 lint: ## gofmt, go vet, staticcheck at a pinned version
-	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: run make fmt for:"; echo "$$unformatted"; exit 1; }
+	@$(FORMATTED)
 	go vet ./...
 	go vet -C tools ./...
 	go run $(STATICCHECK) ./...
