@@ -5,11 +5,14 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 // A list of block ids is read by words of eight bytes. Whatever it holds, and wherever the words begin,
 // what is counted is what a plain reading counts.
 func TestPlainIDsAreCountedExactly(t *testing.T) {
+	racetest.SkipPure(t)
 	list := regexp.MustCompile(`^\[(0|[1-9]\d{0,17})(,(0|[1-9]\d{0,17}))*\]`)
 	check := func(text []byte, at int) {
 		want, end := 0, 0

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 const ownHandle = `{"do_remote_prefill":false,"remote_block_ids":[[1,2],[3]],"remote_host":"10.0.0.7}\"{","deep":{"a":[{}]}}`
@@ -31,6 +33,7 @@ func hideInPieces(answer string, cuts ...int) (out string, found bool) {
 }
 
 func TestHandleOfALargeAnswerIsHiddenHoweverItIsCut(t *testing.T) {
+	racetest.SkipPure(t)
 	for _, c := range []struct {
 		name, answer string
 		hidden       bool

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 // TestParseKnowsEachByteInEachPlace: the scan reads strings by words of eight bytes, in which one byte
 // can hide what the next one is.
 func TestParseKnowsEachByteInEachPlace(t *testing.T) {
+	racetest.SkipPure(t)
 	const beside = "\x00\x1f !\"#[\\]\x7f\x80\xdb\xdc\xdd\xff"
 	for c := range 256 {
 		for place := range 9 {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"xpyd/internal/racetest"
 )
 
 // readString reads a string byte by byte. It returns the offset after it, or −1 and where it is wrong, and
@@ -55,6 +57,7 @@ var inStrings = []string{"", "a", `\"`, `"`, `\\`, `\\\`, `\n`, `\n\n`, `\r\n`, 
 
 // A string ends where it ends, and is wrong where it is wrong, wherever that is among the bytes that are read at once.
 func TestStringsAtEachOffset(t *testing.T) {
+	racetest.SkipPure(t)
 	for _, c := range inStrings {
 		for before := range 3*longText + 10 {
 			for _, after := range []int{0, 1, 7, 63, 64, 65, 130} {
@@ -69,6 +72,7 @@ func TestStringsAtEachOffset(t *testing.T) {
 
 // Each byte is read alike at each place of a long text, alone and behind a backslash.
 func TestEachByteInALongText(t *testing.T) {
+	racetest.SkipPure(t)
 	for c := range 256 {
 		for place := range longText + 8 {
 			for _, escape := range []string{"", `\`, `\\`} {
@@ -81,6 +85,7 @@ func TestEachByteInALongText(t *testing.T) {
 
 // Texts of all kinds, in a row, are read as byte by byte, also where they are longer than what is read in one go.
 func TestMixedStrings(t *testing.T) {
+	racetest.SkipPure(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		var b strings.Builder

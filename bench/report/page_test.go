@@ -11,6 +11,7 @@ import (
 	"xpyd/bench/advice"
 	"xpyd/bench/plot"
 	"xpyd/bench/result"
+	"xpyd/internal/racetest"
 )
 
 // TestPageNeedsNothing: the page loads nothing and runs nothing, and input from outside is text.
@@ -57,6 +58,7 @@ func TestPageHasAllOfIt(t *testing.T) {
 
 // TestSVGsAreWhole: each is XML, has the targets' names, and has numbers for coordinates.
 func TestSVGsAreWhole(t *testing.T) {
+	racetest.SkipPure(t)
 	for _, format := range []string{"ray", "inference-perf"} {
 		for name, text := range filesOf(t, format, sweep(t)) {
 			if !strings.HasSuffix(name, ".svg") {

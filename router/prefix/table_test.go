@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"xpyd/internal/racetest"
 )
 
 // chains are the hashes of a prompt: the n-th stands for all words up to it.
@@ -238,6 +240,7 @@ func TestTableIsBounded(t *testing.T) {
 }
 
 func TestTableMemory(t *testing.T) {
+	racetest.SkipPure(t)
 	if size := unsafe.Sizeof(line{}); size != lineBytes {
 		t.Errorf("a line has %d bytes", size)
 	}
