@@ -1,22 +1,33 @@
 package admin
 
 import (
+	"context"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
+
+	"xpyd/intake/gate"
+	"xpyd/proxy"
 )
 
 // clientHeader is how the page and xpyd ctl say what a change was made with.
 const clientHeader = "X-Xpyd-Client"
 
-// actorOf says who asks for a change: the holder of a certificate, if there is one, the address, and with what.
+// holderKey is the key of the name of a token's holder in the context of a request.
+type holderKey struct{}
+
+// actorOf says who asks for a change: the holder of a token or a certificate, if there is one, the address, and with what.
 func actorOf(r *http.Request) string {
-	from, _, err := net.SplitHostPort(r.RemoteAddr)
+	who, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
-		from = r.RemoteAddr
+		who = r.RemoteAddr
 	}
-	who := from
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		who = r.TLS.PeerCertificates[0].Subject.CommonName + " from " + from
+		who = r.TLS.PeerCertificates[0].Subject.CommonName + " from " + who
+	}
+	if name, ok := r.Context().Value(holderKey{}).(string); ok {
+		who = name + " from " + who
 	}
 	switch r.Header.Get(clientHeader) {
 	case "page":
@@ -25,4 +36,40 @@ func actorOf(r *http.Request) string {
 		return who + ", with xpyd ctl"
 	}
 	return who + ", over HTTP"
+}
+
+// guard asks for a token, and lets the holder of one that is read-only change nothing.
+func (p *pages) guard(next http.Handler) http.Handler {
+	tokens := slices.Clone(p.cfg.Tokens)
+	if p.cfg.Token != "" {
+		tokens = append(tokens, proxy.AdminToken{Secret: p.cfg.Token})
+	}
+	if len(tokens) == 0 {
+		return guardHost(next)
+	}
+	secrets := make([]string, len(tokens))
+	for i, t := range tokens {
+		secrets[i] = t.Secret
+	}
+	keys := gate.NewKeyring(secrets)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		slot, ok := keys.Slot([]byte(r.Header.Get("Authorization")))
+		switch open := isOpen(r); {
+		case !open && !ok:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "give admin_token as a bearer token", http.StatusUnauthorized)
+			return
+		case !open && tokens[slot].ReadOnly && !reads(r):
+			refuse(w, http.StatusForbidden, "this token may only read; use one of admin_token_file that is not read-only")
+			return
+		case ok && tokens[slot].Name != "":
+			r = r.WithContext(context.WithValue(r.Context(), holderKey{}, tokens[slot].Name))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// reads reports whether a request changes nothing. A profile of the heap holds prompts.
+func reads(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, "/debug/")
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/admin/desk"
-	"xpyd/intake/gate"
 	"xpyd/proxy"
 	"xpyd/router"
 )
@@ -24,11 +23,13 @@ import (
 // Config says where the pages get what they show.
 type Config struct {
 	proxy.View
-	Desk    *desk.Desk
-	Token   string // asked for, except on the pages of health; empty: none is
-	Pprof   bool   // serve profiles too
-	Control Control
-	Log     zerolog.Logger
+	Desk     *desk.Desk
+	Token    string             // asked for, except on the pages of health
+	Tokens   []proxy.AdminToken // the same, with their holders; if there is neither, none is asked for
+	Siblings []string           // other processes, to which the page links
+	Pprof    bool               // serve profiles too
+	Control  Control
+	Log      zerolog.Logger
 }
 
 // pages has the handlers of the port.
@@ -54,6 +55,7 @@ func (p *pages) routes() []route {
 		{"/backends", "what each backend reports, and which way requests went", p.backends},
 		{"/events", "the last changes of state, with their reasons; ?since=15m", p.events},
 		{"/failures", "the completions that failed last, by code and engine", func(w http.ResponseWriter, _ *http.Request) { writeIndented(w, p.cfg.Desk.Failures()) }},
+		{"/config", "the configuration in force, without secrets", func(w http.ResponseWriter, _ *http.Request) { writeIndented(w, p.cfg.Desk.Settings()) }},
 		{"/advice", "which ratio of prefill to decode backends the traffic asks for", p.advice},
 		{"/status", "what the page for browsers shows", p.status},
 		{"/status/events", "the same as server-sent events", p.viewed.ServeHTTP},
@@ -134,22 +136,6 @@ func isOpen(r *http.Request) bool {
 }
 
 func isHealth(path string) bool { return path == "/livez" || path == "/readyz" || path == "/health" }
-
-// guard asks for the token.
-func (p *pages) guard(next http.Handler) http.Handler {
-	if p.cfg.Token == "" {
-		return guardHost(next)
-	}
-	keys := gate.NewKeyring([]string{p.cfg.Token})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isOpen(r) && !keys.Allow([]byte(r.Header.Get("Authorization"))) {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "give admin_token as a bearer token", http.StatusUnauthorized)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
 
 // guardHost is the guard without a token. To a browser, a name that another site has pointed at this machine is that site,
 // which could then read all pages. With TLS, the name would have to be in the certificate.

@@ -44,6 +44,9 @@ func notices(s *statusEntry, snap *router.Snapshot) []notice {
 	if text := snap.Mismatch(); text != "" {
 		add(noticeBad, "%s", text)
 	}
+	if s.unkept != nil {
+		add(noticeBad, "changes over the admin port are refused, as the last one could not be kept: %v", s.unkept)
+	}
 	if s.KV.Stranded > 0 {
 		add(noticeWarn, "KV blocks are stranded on prefill engines until their lease ends")
 	}

@@ -7,7 +7,7 @@ import (
 	"xpyd/router"
 )
 
-// outage is why backends of a role get no requests.
+// outage is why backends of a role get no requests, or fewer.
 type outage struct{ kind, role, is, reason string }
 
 // outageOf returns the outage of a backend. ok is false if there is none.
@@ -25,6 +25,9 @@ func outageOf(b *backendEntry) (o outage, ok bool) {
 		o.kind, o.is = noticeBad, "hangs and gets no requests"
 	case b.EjectedFor > 0:
 		o.is = "gets no requests for now, as it is ejected"
+	case b.Slow != nil: // without figures, as the text stays while it holds
+		o.is, o.reason = "is slow, and gets as much work as its speed allows", "its "+b.Slow.Work+" takes several times as long as that of its peers"
+		return o, true
 	}
 	if b.BothRoles && b.EjectedFor == 0 { // what is true of an engine in both roles is told once
 		o.role = router.Both.String()
@@ -36,7 +39,7 @@ func outageOf(b *backendEntry) (o outage, ok bool) {
 // namedOf is how many backends of one outage are named.
 const namedOf = 3
 
-// outages says which backends get no requests, in one notice for all of a role that share the reason.
+// outages says which backends get no requests, or fewer, in one notice for all of a role that share the reason.
 func outages(all []backendEntry) (notices []notice) {
 	var order []outage
 	of, pool := map[outage][]*backendEntry{}, map[string]int{}
@@ -70,7 +73,7 @@ func outages(all []backendEntry) (notices []notice) {
 				names = append(names, b.URL)
 			}
 		}
-		are := strings.NewReplacer("is down", "are down", "gets", "get", "it is", "they are").Replace(o.is)
+		are := strings.NewReplacer("is down", "are down", "is slow", "are slow", "gets", "get", "it is", "they are").Replace(o.is)
 		notices = append(notices, notice{o.kind, fmt.Sprintf("%s: %d of %d %s%s: %s (%s and %d more)",
 			strings.Replace(o.role, router.Both.String(), "engines without a role", 1), len(of[o]), pool[o.role], are, since(first.Since), o.reason, strings.Join(names, ", "), len(of[o])-len(names))})
 	}

@@ -17,6 +17,8 @@ type statusEntry struct {
 	Started float64 `json:"started"`
 	Version string  `json:"version"`
 	Host    string  `json:"host"` // the name of the machine
+	// Siblings are the admin ports of other processes of the service, as configured.
+	Siblings []string `json:"siblings,omitempty"`
 	// LastEvent is the number of the last event of /events.
 	LastEvent uint64 `json:"last_event"`
 	Ready     bool   `json:"ready"`
@@ -30,6 +32,7 @@ type statusEntry struct {
 	Pairs    []pairEntry      `json:"pairs"`
 	Advice   adviceEntry      `json:"advice"`
 	desk.Account
+	unkept error // see members.Set
 }
 
 // kvEntry counts KV blocks on prefill engines.
@@ -61,7 +64,7 @@ func (p *pages) statusNow() statusEntry {
 	snap, a := p.cfg.Router.Snapshot(), p.aside()
 	ready, line := p.cfg.Ready()
 	s := statusEntry{
-		Time: unix(time.Now()), Started: unix(p.cfg.Desk.Started), Version: p.cfg.Desk.Version, Host: p.host, LastEvent: p.cfg.Journal.Last(), Ready: ready, Line: strings.TrimSpace(line),
+		Time: unix(time.Now()), Started: unix(p.cfg.Desk.Started), Version: p.cfg.Desk.Version, Host: p.host, Siblings: p.cfg.Siblings, LastEvent: p.cfg.Journal.Last(), Ready: ready, Line: strings.TrimSpace(line),
 		Running: p.cfg.Running(), Queued: map[string]int64{}, KV: kvEntry{p.cfg.Pinned(), p.cfg.Stranded()},
 		Backends: []backendEntry{}, Pairs: pairEntries(p.cfg.Router), Advice: p.adviceNow(snap), Account: p.cfg.Desk.Account(),
 	}
@@ -70,6 +73,9 @@ func (p *pages) statusNow() statusEntry {
 		for _, m := range snap.Members(role) {
 			s.Backends = append(s.Backends, p.backendEntryOf(snap, a, m))
 		}
+	}
+	if p.cfg.Control.Members != nil {
+		s.unkept = p.cfg.Control.Members.Unkept()
 	}
 	s.Notices = notices(&s, snap)
 	return s

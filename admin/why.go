@@ -37,7 +37,7 @@ func (p *pages) aside() aside {
 
 // whyOf says why m is as it is. ejected is why it is ejected; empty: it is not.
 func (p *pages) whyOf(edits []members.Edit, m router.Member, ejected router.EjectReason) whyEntry {
-	s, wedged := p.cfg.Journal.Standing(m.Backend), m.Trouble.Wedged()
+	s, wedged, slow := p.cfg.Journal.Standing(m.Backend), m.Trouble.Wedged(), m.Trouble.Slow()
 	w := whyEntry{Since: unix(s.Since), LastError: s.Error}
 	if s.Error != "" {
 		w.LastErrorAt = unix(s.ErrorAt)
@@ -54,15 +54,17 @@ func (p *pages) whyOf(edits []members.Edit, m router.Member, ejected router.Ejec
 				}
 			}
 		}
+	case wedged != nil:
+		w.Since, w.Reason = unix(wedged.Since), wedged.Words()
 	case m.State() == router.Down:
 		w.Reason = s.Error
-	case wedged != nil:
-		w.Since, w.Reason = unix(wedged.Since), s.Error
 	case ejected != "":
 		w.Since, w.Reason = unix(s.Ejected), ejected.Words()
 		if s.Error != "" {
 			w.Reason += "; its last error: " + s.Error
 		}
+	case slow != nil:
+		w.Since, w.Reason = unix(slow.Since), "slow: "+slow.Words()
 	case m.State() == router.Unknown:
 		w.Reason = "no check has ended so far"
 		if s.Error != "" {

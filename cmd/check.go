@@ -15,7 +15,7 @@ import (
 )
 
 func newCheckCmd() *cobra.Command {
-	var probe, bandwidth bool
+	var probe, bandwidth, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the configuration and, with --probe, the engines",
@@ -37,11 +37,20 @@ Exit status: 0 if everything fits, 1 if not, 2 if the configuration is wrong.`,
 			if err != nil {
 				return err
 			}
-			if err := printConfig(cmd.OutOrStdout(), c); err != nil {
+			warnings, err := warningsOf(c)
+			if err != nil {
 				return err
 			}
+			if asJSON {
+				return checkJSON(cmd.Context(), cmd.OutOrStdout(), c, warnings, probe || bandwidth, bandwidth)
+			}
+			printConfig(cmd.OutOrStdout(), c, warnings)
 			if probe || bandwidth {
-				return runProbe(cmd.Context(), cmd.OutOrStdout(), c, bandwidth)
+				r, err := runProbe(cmd.Context(), c, bandwidth)
+				if err != nil {
+					return err
+				}
+				return printReport(cmd.OutOrStdout(), r)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ok")
 			return nil
@@ -52,25 +61,29 @@ Exit status: 0 if everything fits, 1 if not, 2 if the configuration is wrong.`,
 	config.CompleteValues(cmd)
 	addAs(cmd)
 	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send a prompt for one token through each pair")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with all of this")
 	cmd.Flags().BoolVar(&bandwidth, "bandwidth", false, "probe, and measure KV transfers of several prompt lengths between each pair")
 	return cmd
 }
 
-// printConfig prints the pools and the warnings. It fails if a start would refuse the state file.
-func printConfig(w io.Writer, c config.Config) error {
+// warningsOf lists what is questionable about the configuration. It fails if a start would refuse the state file.
+func warningsOf(c config.Config) ([]string, error) {
 	doubt, err := daemon.CheckState(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	printPools(w, c)
 	warnings := config.Warnings(c)
 	if doubt != "" {
 		warnings = append(warnings, doubt)
 	}
+	return warnings, nil
+}
+
+func printConfig(w io.Writer, c config.Config, warnings []string) {
+	printPools(w, c)
 	for _, line := range warnings {
 		fmt.Fprintln(w, "warning:", line)
 	}
-	return nil
 }
 
 func printPools(w io.Writer, c config.Config) {
@@ -120,9 +133,16 @@ func printReport(w io.Writer, r *report) error {
 	for _, f := range r.faults {
 		fmt.Fprintln(w, "does not fit:", f)
 	}
+	if len(r.faults) == 0 {
+		fmt.Fprintln(w, "ok")
+	}
+	return r.verdict()
+}
+
+// verdict is an error if something does not fit.
+func (r *report) verdict() error {
 	switch len(r.faults) {
 	case 0:
-		fmt.Fprintln(w, "ok")
 		return nil
 	case 1:
 		return fmt.Errorf("check: 1 thing does not fit")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,9 +20,10 @@ import (
 
 // adminFlags say how to reach the admin port of a running process.
 type adminFlags struct {
-	url, tokenFile string
-	proc           string // "/proc"; tests have another
-	tls            tlsconf.Client
+	urls      []string // more than one for status alone
+	tokenFile string
+	proc      string // "/proc"; tests have another
+	tls       tlsconf.Client
 }
 
 // add gives cmd the flags, and all commands below it.
@@ -30,7 +32,7 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	if f.proc == "" {
 		f.proc = "/proc"
 	}
-	s.StringVar(&f.url, "admin", "http://127.0.0.1:8081", "`URL` of the admin port (or XPYD_ADMIN; in a container, the port of its xpyd serve)")
+	s.StringArrayVar(&f.urls, "admin", []string{"http://127.0.0.1:8081"}, "`URL` of the admin port (or XPYD_ADMIN; in a container, the port of its xpyd serve)")
 	s.StringVar(&f.tokenFile, "admin-token-file", "", "`file` whose first line is the token of the admin port (or XPYD_ADMIN_TOKEN_FILE, XPYD_ADMIN_TOKEN)")
 	s.StringVar(&f.tls.CA, "admin-ca", "", "PEM `file` of the CAs of an https:// admin port, if not the system's")
 	s.StringVar(&f.tls.Cert, "admin-cert", "", "PEM `file` of a certificate to show to the admin port")
@@ -40,16 +42,28 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 // client makes the client. The variables are those of serve, so that a command inside the container of
 // serve finds it.
 func (f *adminFlags) client(cmd *cobra.Command) (*ctl.Client, error) {
-	addr, tokenFile, token := f.url, f.tokenFile, ""
+	if len(f.urls) > 1 {
+		return nil, config.UsageError{Err: fmt.Errorf("--admin: %s asks one xpyd; only status takes several", cmd.Name())}
+	}
+	all, err := f.clients(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// clients makes a client for each admin port. All have the same token.
+func (f *adminFlags) clients(cmd *cobra.Command) (all []*ctl.Client, err error) {
+	addrs, tokenFile, token := f.urls, f.tokenFile, ""
 	if !cmd.Flags().Changed("admin") {
-		addr = f.ofServe(cmd.Context(), os.Environ(), envOr("XPYD_ADMIN", addr))
+		addrs = []string{f.ofServe(cmd.Context(), os.Environ(), envOr("XPYD_ADMIN", addrs[0]))}
 	}
 	if !cmd.Flags().Changed("admin-token-file") {
 		tokenFile, token = envOr("XPYD_ADMIN_TOKEN_FILE", ""), envOr("XPYD_ADMIN_TOKEN", "")
 	}
 	if token == "" {
 		var err error
-		if token, err = firstLine("--admin-token-file", tokenFile); err != nil {
+		if token, err = adminToken(tokenFile); err != nil {
 			return nil, config.UsageError{Err: err}
 		}
 	}
@@ -57,11 +71,14 @@ func (f *adminFlags) client(cmd *cobra.Command) (*ctl.Client, error) {
 	if err != nil {
 		return nil, config.UsageError{Err: err}
 	}
-	c, err := ctl.New(addr, token, secured)
-	if err != nil {
-		return nil, config.UsageError{Err: err}
+	for _, addr := range addrs {
+		c, err := ctl.New(addr, token, secured)
+		if err != nil {
+			return nil, config.UsageError{Err: err}
+		}
+		all = append(all, c)
 	}
-	return c, nil
+	return all, nil
 }
 
 // ofServe returns where the serve of this container has its admin port, by its flags, its file and the variables. It

@@ -66,17 +66,17 @@ type engineProber struct {
 	kept    map[string]bool           // decode engines that keep the blocks of their answers
 }
 
-func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool) error {
+func runProbe(ctx context.Context, c config.Config, bandwidth bool) (*report, error) {
 	secured, err := c.BackendTLS.Load(files.NewReader(false).Bytes)
 	if err != nil {
-		return fmt.Errorf("backend_tls.%w", err)
+		return nil, fmt.Errorf("backend_tls.%w", err)
 	}
 	p := newEngineProber(c, &http.Transport{TLSClientConfig: secured, MaxIdleConnsPerHost: 1, DisableKeepAlives: true})
 	p.run(ctx)
 	if bandwidth {
 		p.bandwidth(ctx, c.KV.TransferGBps)
 	}
-	return printReport(w, p.report)
+	return p.report, nil
 }
 
 func newEngineProber(c config.Config, transport *http.Transport) *engineProber {

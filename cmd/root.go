@@ -70,7 +70,7 @@ func newRootCmd() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(config.FlagError)
 	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newBenchCmd(), newCheckCmd(), newMigrateCmd(), newVerifyCmd(),
-		newCtlCmd(), newStatusCmd(nil), newEventsCmd(), newFailuresCmd(), newAdviceCmd(), newHealthcheckCmd(&adminFlags{}), newVersionCmd())
+		newCtlCmd(), newStatusCmd(nil), newEventsCmd(), newFailuresCmd(), newAdviceCmd(), newBundleCmd(), newHealthcheckCmd(&adminFlags{}), newVersionCmd())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			c.Args = noArgs

@@ -2,8 +2,10 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,10 +26,10 @@ func newStatusCmd(flags *adminFlags) *cobra.Command {
 		Use:   "status",
 		Short: "Print the backends of a running xpyd, with their state and load",
 		Example: "  xpyd status --admin http://127.0.0.1:8081\n" +
-			"  xpyd status --watch",
+			"  xpyd status --watch --admin http://10.0.0.1:8081 --admin http://10.0.0.2:8081",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := flags.client(cmd)
+			all, err := flags.clients(cmd)
 			if err != nil {
 				return err
 			}
@@ -35,40 +37,52 @@ func newStatusCmd(flags *adminFlags) *cobra.Command {
 				return config.UsageError{Err: fmt.Errorf("--every: %v must be above 0", every)}
 			}
 			if !watch {
-				return printStatus(cmd.Context(), c, cmd.OutOrStdout(), asJSON)
+				return printStatus(cmd.Context(), all, cmd.OutOrStdout(), asJSON)
 			}
-			return watchStatus(cmd.Context(), c, cmd.OutOrStdout(), asJSON, every)
+			return watchStatus(cmd.Context(), all, cmd.OutOrStdout(), asJSON, every)
 		},
 	}
 	cmd.SetFlagErrorFunc(config.FlagError)
 	if own {
 		flags.add(cmd)
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: GET /backends, with ready and readiness")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each --admin: GET /backends, with ready, readiness and admin")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print again and again until interrupted (--every)")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch, time between two prints")
 	return cmd
 }
 
-func printStatus(ctx context.Context, c *ctl.Client, out io.Writer, asJSON bool) error {
-	s, err := c.Status(ctx)
-	switch {
-	case err != nil:
-		return ctl.Explain(c, err)
-	case asJSON:
-		return s.PrintJSON(out)
+// printStatus prints the status of each process. One that does not answer fails the command, once the others are printed.
+func printStatus(ctx context.Context, all []*ctl.Client, out io.Writer, asJSON bool) error {
+	var failed error
+	for i, c := range all {
+		if len(all) > 1 && !asJSON {
+			fmt.Fprintf(out, "%s%s: ", strings.Repeat("\n", min(i, 1)), c.Base())
+		}
+		s, err := c.Status(ctx)
+		switch {
+		case err != nil && len(all) > 1 && !asJSON:
+			fmt.Fprintln(out, "does not answer")
+			fallthrough
+		case err != nil:
+			failed = errors.Join(failed, ctl.Explain(c, err))
+		case asJSON:
+			failed = errors.Join(failed, s.PrintJSON(out))
+		default:
+			failed = errors.Join(failed, s.Print(out))
+		}
 	}
-	return s.Print(out)
+	return failed
 }
 
 // watchStatus prints until ctx ends, on a terminal in one place. A process that restarts is awaited.
-func watchStatus(ctx context.Context, c *ctl.Client, out io.Writer, asJSON bool, every time.Duration) error {
+func watchStatus(ctx context.Context, all []*ctl.Client, out io.Writer, asJSON bool, every time.Duration) error {
 	stdout, direct := out.(plain)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		anew := direct && !asJSON && stdout.clear()
-		if err := printStatus(ctx, c, out, asJSON); err != nil && ctx.Err() == nil {
+		if err := printStatus(ctx, all, out, asJSON); err != nil && ctx.Err() == nil {
 			if !anew {
 				return err
 			}

@@ -94,7 +94,7 @@ func (f *verifyFlags) read() (err error) {
 	if o.EngineKey, err = firstLine("--backend-api-key-file", f.engineKeyFile); err != nil {
 		return err
 	}
-	if o.AdminToken, err = firstLine("--admin-token-file", f.adminTokenFile); err != nil {
+	if o.AdminToken, err = adminToken(f.adminTokenFile); err != nil {
 		return err
 	}
 	return o.Validate()
@@ -129,11 +129,23 @@ func firstLine(flag, file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %s: %w", flag, file, err)
 	}
-	key, _, _ := strings.Cut(string(b), "\n")
+	key, rest, _ := strings.Cut(string(b), "\n")
+	for strings.HasPrefix(key, "#") {
+		key, rest, _ = strings.Cut(rest, "\n")
+	}
 	if key = strings.TrimSpace(key); key == "" {
 		return "", fmt.Errorf("%s %s: the first line is blank", flag, file)
 	}
 	return key, nil
+}
+
+// adminToken returns the first token of a file, which may be that of serve, with names.
+func adminToken(file string) (string, error) {
+	line, err := firstLine("--admin-token-file", file)
+	if token := config.TokenOf(line); token != "" {
+		line = token
+	}
+	return line, err
 }
 
 // readLogs prints the row of logs alone.

@@ -78,7 +78,7 @@ type Set struct {
 	judged   atomic.Bool // see Judged
 	oneSided logged      // see compareModels
 	media    seenMedia
-	releases logged // see compareReleases
+	releases releases // see compareReleases
 
 	mu      sync.Mutex                                  // held to change m
 	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed; read by one atomic load

@@ -282,7 +282,7 @@ func lookAtSpeeds(s *Set, speeds *progress.Speeds, now time.Time) {
 			return
 		}
 		event.Text = "engine is slow: it gets as much work as its speed allows"
-		event.Reason = fmt.Sprintf("its %s has %.2f of its peers' speed: %.3g ms a token, and theirs %.3g ms", slow.Work, slow.Ratio, ms(slow.Own), ms(slow.Peers))
+		event.Reason = slow.Words()
 		s.Journal.Tell(s.cfg.Log.Warn(), event)
 	})
 	if !snap.Health().SlowEject {
@@ -294,5 +294,3 @@ func lookAtSpeeds(s *Set, speeds *progress.Speeds, now time.Time) {
 		}
 	}
 }
-
-func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }

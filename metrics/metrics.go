@@ -30,6 +30,7 @@ type Labels struct {
 // Metrics is the set of one process. All methods are safe for concurrent use.
 type Metrics struct {
 	*Engines
+	*Keys
 	registry *prometheus.Registry
 	labels   Labels
 
@@ -45,7 +46,6 @@ type Metrics struct {
 	events, panics, loopback, kept, retryDenied prometheus.Counter
 	turnedAway, polls, relayed, encodeItems     *prometheus.CounterVec
 	relayTime                                   *prometheus.HistogramVec
-	byKey                                       byKey
 }
 
 // New registers everything. backends, queued (by role), pinned, stranded, buffered and held are read
@@ -57,7 +57,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.registerLegs()
 	m.registerModels()
 	m.registerRelayed()
-	m.registerKeys()
+	m.Keys = m.registerKeys()
 	m.registerProcess()
 	for role, read := range queued {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -82,7 +82,8 @@ func (m *Metrics) registerCompletions() {
 	errors := m.counterVec("xpyd_request_errors_total", "Error answers and error events sent to clients, by code.", "code")
 	decisions := m.counterVec("xpyd_decisions_total", "Paths that completions took, by reason. A completion that ended before xpyd asked a backend took none.", "path", "reason")
 	clientGone := m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
-	handles := m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks that prefill backends issued, and how each ended.", "end")
+	handles := m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks that prefill backends issued, by how each ended.", "end")
+	issued := m.counter("xpyd_kv_handles_issued_total", "Handles to KV blocks that prefill backends issued.")
 	orphans := m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait, or may wait, for the lease to end, by reason.", "reason")
 	duration := m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")
 	ttft := m.histogramVec("xpyd_ttft_seconds", "Time from request head to the first byte of a streamed answer's first token.", ttftBuckets, "api", "path")
@@ -91,6 +92,11 @@ func (m *Metrics) registerCompletions() {
 	m.requests, m.decisions = resolvedPairs(requests, l.APIs, l.Outcomes), resolvedPairs(decisions, l.Paths, l.Reasons)
 	m.errors, m.clientGone = resolved(errors, l.Codes), resolved(clientGone, l.Phases)
 	m.handles, m.orphans = resolved(handles, l.Ends), resolved(orphans, l.OrphanReasons)
+	for i, end := range l.Ends {
+		if end == "" { // the issue is no end
+			m.handles.by[i] = issued
+		}
+	}
 	m.duration = resolvedObservers(duration, l.APIs)
 	m.ttft = lazy(ttft, len(l.APIs), len(l.Paths), func(api, path int) []string { return []string{nameOf(l.APIs, api), nameOf(l.Paths, path)} })
 	m.tpot = lazy(tpot, len(l.APIs), 1, func(api, _ int) []string { return []string{nameOf(l.APIs, api)} })

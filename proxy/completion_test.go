@@ -224,7 +224,7 @@ func TestDeadDecodeIsPassedOverWithTheSameHandle(t *testing.T) {
 		r.expectWhole(c, r.call(c))
 	}
 	r.expectNothingHeld()
-	if n := r.metric(`xpyd_kv_handles_total{end="issued"}`); n != 4 {
+	if n := r.metric(`xpyd_kv_handles_issued_total`); n != 4 {
 		t.Errorf("%v handles for 4 requests", n)
 	}
 }

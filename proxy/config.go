@@ -11,6 +11,12 @@ import (
 	"xpyd/netio/tlsconf"
 )
 
+// AdminToken is a bearer token of the admin port.
+type AdminToken struct {
+	Name, Secret string // Name is who holds it; empty: anybody may
+	ReadOnly     bool   // it changes nothing, and takes no profiles
+}
+
 // Config is everything that the HTTP side needs. Package config fills it from flags, environment and file,
 // and validates it before New sees it. The mapstructure tags are the keys of the configuration file.
 type Config struct {
@@ -35,8 +41,12 @@ type Config struct {
 	// AdminToken is the bearer token of the admin port. If that port is not on loopback, it or
 	// AdminTLS.ClientCA must be set.
 	AdminToken string `mapstructure:"admin_token"`
-	// AdminTokenFile is a file with this token, in place of AdminToken.
+	// AdminTokenFile is a file with tokens, in place of AdminToken.
 	AdminTokenFile string `mapstructure:"admin_token_file"`
+	// AdminTokens are those of AdminTokenFile.
+	AdminTokens []AdminToken `mapstructure:"-"`
+	// Siblings are the admin ports of other processes of the same service, to which the status page links.
+	Siblings []string `mapstructure:"siblings"`
 	// DenyFields are top-level request fields that xpyd answers with 400.
 	DenyFields []string `mapstructure:"deny_fields"`
 	// Warmup sends a one-token request through each new pair of engines, because the first transfer

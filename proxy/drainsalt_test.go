@@ -40,8 +40,8 @@ func TestDrainCannotBeFoundByASalt(t *testing.T) {
 		}
 		drained++
 		for range 3 {
-			before := r.metric(`xpyd_kv_handles_total{end="issued"}`)
-			if r.expectWhole(c, r.call(c)); r.metric(`xpyd_kv_handles_total{end="issued"}`) > before+1 {
+			before := r.metric(`xpyd_kv_handles_issued_total`)
+			if r.expectWhole(c, r.call(c)); r.metric(`xpyd_kv_handles_issued_total`) > before+1 {
 				break // a second round
 			}
 		}

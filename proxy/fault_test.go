@@ -159,7 +159,7 @@ func TestFailuresBeforeTheFirstTokenEndAfterTwoRounds(t *testing.T) {
 			if a.status != 500 || a.code() != "decode_failed" || a.header.Get("X-Should-Retry") != "false" {
 				t.Fatalf("%d %s %v", a.status, a.body, a.header)
 			}
-			if n := r.metric(`xpyd_kv_handles_total{end="issued"}`); n != 2 {
+			if n := r.metric(`xpyd_kv_handles_issued_total`); n != 2 {
 				t.Errorf("%v prefills, want 2 rounds", n)
 			}
 			r.expectNothingHeld()

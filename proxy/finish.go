@@ -121,12 +121,22 @@ func (c record) count() outcome {
 		c.s.handoffs.KeptByDecode(c.d.Lease.Backend)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
-		m.Stream(c.api, c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events, trace)
-		m.FirstToken(int(fault.Decode), c.d.Lease.Backend.URL, c.times.first.Sub(c.d.Started))
-		m.Streamed(c.d.Lease.Backend.URL, now.Sub(c.times.first), c.d.relay.events)
-		m.Model(c.model, true).Streamed(c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
+		c.countStream(now, trace)
 	}
 	return o
+}
+
+// countStream observes how fast a stream was.
+func (c record) countStream(now time.Time, trace string) {
+	m := c.s.metrics
+	ttft, span, events := c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events
+	m.Stream(c.api, c.path, ttft, span, events, trace)
+	m.FirstToken(int(fault.Decode), c.d.Lease.Backend.URL, c.times.first.Sub(c.d.Started))
+	m.Streamed(c.d.Lease.Backend.URL, span, events)
+	m.Model(c.model, true).Streamed(ttft, span, events)
+	if of := c.use.Account; of != nil {
+		m.KeyStreamed(of.Name, ttft, span, events)
+	}
 }
 
 // outcomeOf names the end of a request that failed. committed says that the client had a part of its answer.

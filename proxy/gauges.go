@@ -99,5 +99,9 @@ func pairLoads(rt *router.Router) []metrics.PairLoad {
 // configInfo returns the labels of xpyd_config_info.
 func configInfo(rt *router.Router, connector string) metrics.ConfigInfo {
 	snap := rt.Snapshot()
-	return metrics.ConfigInfo{Connector: connector, Mode: snap.PD().Mode, PrefillPolicy: snap.Policy(router.Prefill), DecodePolicy: snap.Policy(router.Decode)}
+	goal := router.GoalOf(snap)
+	return metrics.ConfigInfo{
+		Connector: connector, Mode: snap.PD().Mode, PrefillPolicy: snap.Policy(router.Prefill), DecodePolicy: snap.Policy(router.Decode),
+		TTFT: goal.TTFT, TPOT: goal.TPOT, Errors: goal.Errors,
+	}
 }

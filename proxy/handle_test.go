@@ -58,7 +58,7 @@ func TestHandleGoesToOneDecodeRequest(t *testing.T) {
 				}
 				seen[rec.RemoteRequestID] = true
 			}
-			if n := r.metric(`xpyd_kv_handles_total{end="issued"}`); n != 5 {
+			if n := r.metric(`xpyd_kv_handles_issued_total`); n != 5 {
 				t.Errorf("%v prefills for 4 requests of which one lost its decode, want 5", n)
 			}
 			r.expectNothingHeld()
@@ -233,7 +233,7 @@ func TestAnswerOfPrefillBehindItsDeadline(t *testing.T) {
 				})
 				r := newRig(t, rigOptions{router: p.asPrefill, config: func(c *proxy.Config) { tc.set(&c.Timeouts) }})
 				// It is read on for a twentieth of a second, in which a busy machine may not write it.
-				issued := func() float64 { return r.metric(`xpyd_kv_handles_total{end="issued"}`) }
+				issued := func() float64 { return r.metric(`xpyd_kv_handles_issued_total`) }
 				calls := 0.0
 				for ; calls < 40 && issued() == 0; calls++ {
 					a := r.call(forms(prompt, 9)[0], "X-Request-Id", "overdue")

@@ -78,6 +78,9 @@ func TestKeyTokensPerMinute(t *testing.T) {
 			r.await("the request counted", func() bool { return r.metric("xpyd_key_requests_total") == 1 })
 			prompts := r.metric(`xpyd_key_tokens_total{key="alpha",kind="prompt",model="sim"}`)
 			answers := r.metric(`xpyd_key_tokens_total{key="alpha",kind="completion",model="sim"}`)
+			if streams := r.metric(`xpyd_key_ttft_seconds_count{key="alpha"}`); c.stream != (streams == 1) || c.stream != (r.metric(`xpyd_key_time_per_output_token_seconds_count{key="alpha"}`) == 1) {
+				t.Errorf("%v streams of the key have a first token", streams)
+			}
 			if prompts < 1 || answers != 60 {
 				t.Errorf("counted %v and %v tokens, want 60 of the answer", prompts, answers)
 			}

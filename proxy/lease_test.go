@@ -223,7 +223,7 @@ func TestDrainLeavesNothingToFind(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 3 {
-				if r.expectWhole(c, r.call(c)); r.metric(`xpyd_kv_handles_total{end="issued"}`) > r.metric("xpyd_requests_total") {
+				if r.expectWhole(c, r.call(c)); r.metric(`xpyd_kv_handles_issued_total`) > r.metric("xpyd_requests_total") {
 					break // a second round
 				}
 			}

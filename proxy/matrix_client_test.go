@@ -123,7 +123,7 @@ func TestClientsLeaveTheQueues(t *testing.T) {
 				conn := r.dialRaw()
 				_, _ = io.WriteString(conn, raw(forms(prompt, 4)[1], "queued"))
 				r.await("in the queue", func() bool { return queued(t) == 1 })
-				if issued := r.metric(`xpyd_kv_handles_total{end="issued"}`); tc.refuse && issued != 2 {
+				if issued := r.metric(`xpyd_kv_handles_issued_total`); tc.refuse && issued != 2 {
 					t.Fatal("no handle in hand: the test proves nothing")
 				}
 				leave(conn)

@@ -325,7 +325,7 @@ func serveGoesOnAfterAPanicInARelease(t *testing.T, log func(io.Writer) io.Write
 	r.expectWhole(c, r.call(c))
 	r.await("counted", func() bool { return r.metric("xpyd_panics_total") == 1 })
 	r.expectWhole(c, r.call(c))
-	if n := r.metric(`xpyd_kv_handles_total{end="issued"}`) - r.metric("xpyd_kv_handles_total{end=\"burnt\"}") - r.metric(`xpyd_kv_handles_total{end="expired"}`); n != 0 {
+	if n := r.metric(`xpyd_kv_handles_issued_total`) - r.metric("xpyd_kv_handles_total{end=\"burnt\"}") - r.metric(`xpyd_kv_handles_total{end="expired"}`); n != 0 {
 		t.Errorf("%v handles without an end", n)
 	}
 }

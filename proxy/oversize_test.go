@@ -152,7 +152,7 @@ func TestLongPromptWithItsTokenIDs(t *testing.T) {
 			t.Errorf("%s: %d %.300s, %d bytes, %v %v", more, a.status, a.body, len(a.body), a.header, a.err)
 		}
 	}
-	if n := r.metric(`xpyd_kv_handles_total{end="issued"}`); n != 2 {
+	if n := r.metric(`xpyd_kv_handles_issued_total`); n != 2 {
 		t.Errorf("%v prefills", n)
 	}
 	r.expectNothingHeld()

@@ -59,7 +59,7 @@ func TestAnswersToAReleaseThatFreeNothing(t *testing.T) {
 			if a := r.call(forms(prompt, 4)[0]); a.status != 400 {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
-			r.await("ended", func() bool { return r.metric("xpyd_kv_handles_total") == 2 })
+			r.await("ended", func() bool { return r.metric("xpyd_kv_handles_total") == 1 })
 			if n := r.metric(`xpyd_kv_handles_total{end="` + tc.end + `"}`); n != 1 {
 				t.Errorf("handles: %v %s, want 1\n%s", n, tc.end, r.logs)
 			}

@@ -122,7 +122,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	})
 	r.decode[0].Kill()
 	r.await("noticed as not ready", func() bool { s := r.status(); return !s.Ready && s.noticed("bad", "not ready") })
-	r.desk.Warn([]string{"a setting is odd"})
+	r.desk.Configured([]string{"a setting is odd"}, nil)
 	if s := r.status(); len(s.Warnings) != 1 || s.Warnings[0] != "a setting is odd" {
 		t.Errorf("warnings %q", s.Warnings)
 	}

@@ -60,10 +60,10 @@ func TestNoDrainAfterADecodeThatBrokeOff(t *testing.T) {
 		c := forms(prompt+"[[decode-0:truncate@10]]", 5)[0]
 		for handles := 0; handles < 3; { // the first or the second request meets decode-0
 			r.expectWhole(c, r.call(c))
-			handles = int(r.metric(`xpyd_kv_handles_total{end="issued"`))
+			handles = int(r.metric(`xpyd_kv_handles_issued_total`))
 		}
 		r.await("ended", func() bool { return r.metric("xpyd_kv_blocks_pinned") == 0 })
-		r.expectTaken(int(r.metric(`xpyd_kv_handles_total{end="issued"`)))
+		r.expectTaken(int(r.metric(`xpyd_kv_handles_issued_total`)))
 	})
 }
 
@@ -81,7 +81,7 @@ func TestADecodeThatDiesHasNotUsedItsHandle(t *testing.T) {
 		r.await("aware that the client left", func() bool { return r.server.Departed() == 1 })
 		r.decode[0].Kill()
 		r.await("an end of the handle", func() bool {
-			return r.metric(`xpyd_kv_handles_total{end="issued"`) == 1 && r.metric("xpyd_kv_blocks_pinned") == 0
+			return r.metric(`xpyd_kv_handles_issued_total`) == 1 && r.metric("xpyd_kv_blocks_pinned") == 0
 		})
 		if n := r.metric(`xpyd_kv_handles_total{end="lost"`); n != 1 {
 			t.Errorf("%v handles lost, want the one that nobody has read", n)
@@ -115,7 +115,7 @@ func TestOneDrainOfPushedBlocks(t *testing.T) {
 		r.await("aware that the client left", func() bool { return r.server.Departed() == 1 })
 		b.open()
 		r.await("an end of the handle", func() bool {
-			return r.metric(`xpyd_kv_handles_total{end="issued"`) == 1 && r.metric("xpyd_kv_blocks_pinned") == 0
+			return r.metric(`xpyd_kv_handles_issued_total`) == 1 && r.metric("xpyd_kv_blocks_pinned") == 0
 		})
 		r.expectTaken(1)
 	})

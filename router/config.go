@@ -31,6 +31,9 @@ type Config struct {
 	Health  Health  `mapstructure:"health"`
 	Routing Routing `mapstructure:"routing"`
 
+	// Goal is what operators have promised. Alerts compare with it.
+	Goal Goal `mapstructure:"objective"`
+
 	// Connector is the connector of engines whose entry names none.
 	Connector string `mapstructure:"-"`
 	// Found are the base URLs of engines that tell xpyd how many ranks they have. The pools hold the ranks
@@ -119,6 +122,16 @@ type Routing struct {
 	EstimateCaches bool `mapstructure:"-"`
 }
 
+// Goal is what nine of ten streams reach, and how many completions may fail. 0 is no goal.
+type Goal struct {
+	TTFT   time.Duration `mapstructure:"ttft"`   // until the first token
+	TPOT   time.Duration `mapstructure:"tpot"`   // between two tokens
+	Errors float64       `mapstructure:"errors"` // the share of the completions, over a month
+}
+
+// GoalOf returns the goal in force.
+func GoalOf(s *Snapshot) Goal { return s.goal }
+
 // Health bounds what failures do to a backend.
 type Health struct {
 	// EjectAfter failed legs in a row eject a backend. With 0, nothing ejects a backend.
@@ -164,6 +177,7 @@ func DefaultConfig() Config {
 			ProgressFloor: 4500 * time.Millisecond, ProgressCeiling: 2 * time.Minute, WedgedDownAfter: 15 * time.Second,
 			SlowAfter: time.Minute,
 		},
+		Goal:    Goal{TTFT: 10 * time.Second, TPOT: 200 * time.Millisecond, Errors: 0.001},
 		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20, KVEventsMemory: 64 << 20},
 	}
 }

@@ -196,7 +196,9 @@ func Unwedge(b *Backend, serves bool) {
 func Slowed(b *Backend, s *Slow) {
 	b.router.mu.Lock()
 	defer b.router.mu.Unlock()
-	b.Trouble.slow.Store(s)
+	if b.Trouble.slow.Store(s); s == nil {
+		b.Trouble.spared.Store(false)
+	}
 	b.setWeight(b.Trouble.weight())
 }
 

@@ -32,6 +32,7 @@ type Snapshot struct {
 	routing  Routing
 	queue    Line
 	pd       PD
+	goal     Goal
 	maxShare float64 // part of the decode pool's slots, see Degrade
 	affinity Affinity
 	found    []string // see Config.Found
@@ -87,7 +88,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
 	s := &Snapshot{
 		router: r, pairs: &r.pairs, maxShare: maxShare,
-		health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, affinity: cfg.Affinity, found: cfg.Found,
+		health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, goal: cfg.Goal, affinity: cfg.Affinity, found: cfg.Found,
 	}
 	priced := cfg.PD.Mode == PDAuto || cfg.PD.Mode != PDNever && cfg.PD.ThresholdTokens > 0
 	cfg.Routing.EstimateCaches = cfg.Routing.EstimateCaches || priced

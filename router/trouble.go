@@ -1,6 +1,7 @@
 package router
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ type Trouble struct {
 	// router.mu.
 	configured atomic.Uint64
 	paces      [3]price.Pace // by work, see Paced
+	spared     atomic.Bool   // it has been told that it is slow and not ejected, as half of its pool is
 }
 
 // Wedged says of an engine that it gives nothing although it owes answers, and does not answer a request of xpyd's own either.
@@ -35,6 +37,17 @@ type Slow struct {
 	Ratio float64       // its speed as a part of its peers'
 	Own   time.Duration // its time of a token
 	Peers time.Duration // that of its peers
+}
+
+// Words says in which work the engine is slow, with the figures.
+func (s *Slow) Words() string {
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
+	return fmt.Sprintf("its %s has %.2f of its peers' speed: %.3g ms a token, and theirs %.3g ms", s.Work, s.Ratio, ms(s.Own), ms(s.Peers))
+}
+
+// Words says what the engine has been found of.
+func (w *Wedged) Words() string {
+	return fmt.Sprintf("no answer for %.1fs, nor a token to xpyd itself; it owed %d", w.Named.Sub(w.Since).Seconds(), w.Owed)
 }
 
 // Wedged is nil unless the engine is wedged.

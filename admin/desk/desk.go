@@ -24,6 +24,7 @@ type Desk struct {
 	ended    uint64 // completions since the start; the next one goes to ring[ended % lives]
 	history  history
 	warnings []string
+	settings map[string]string
 	failures failures
 	recent   recent
 }
@@ -45,11 +46,19 @@ func (d *Desk) Ended(l *proxy.Life) {
 	d.recent.add(now, l)
 }
 
-// Warn replaces the warnings about the configuration in force.
-func (d *Desk) Warn(lines []string) {
+// Configured takes in the configuration in force: what is questionable about it, and the values of its keys by their paths,
+// without secrets.
+func (d *Desk) Configured(warnings []string, settings map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.warnings = lines
+	d.warnings, d.settings = warnings, settings
+}
+
+// Settings returns the values of the configuration's keys by their paths, without secrets.
+func (d *Desk) Settings() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.settings
 }
 
 // Account is what the desk knows at one moment.

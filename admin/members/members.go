@@ -32,6 +32,8 @@ type Set struct {
 	said atomic.Pointer[map[string]int]
 	// shown are the edits that are kept. They are read without mu for the same reason.
 	shown atomic.Pointer[[]Edit]
+	// unkept says why the last change that should have been kept was not. It is read without mu for the same reason.
+	unkept atomic.Pointer[error]
 }
 
 // Open reads the edits of the state file, if there is one, and puts them on the configured pools. It
@@ -140,7 +142,8 @@ func (s *Set) fitting(next effect) error {
 func (s *Set) force(next effect, put func(router.Config) error) error {
 	keep := s.file != "" && !slices.Equal(next.edits, s.edits)
 	if keep {
-		if err := save(s.file, next.edits); err != nil {
+		err := save(s.file, next.edits)
+		if s.noteKept(err); err != nil {
 			return err
 		}
 	}
@@ -151,6 +154,30 @@ func (s *Set) force(next effect, put func(router.Config) error) error {
 		return err
 	}
 	return nil
+}
+
+// Unkept says why the last change was refused that the state file should have kept, or nil.
+func (s *Set) Unkept() error {
+	if err := s.unkept.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// noteKept tells once that the state file cannot be written, and once that it can again. Called under mu.
+func (s *Set) noteKept(err error) {
+	event := journal.Event{Kind: journal.StateFile, Text: "state_file cannot be written: changes are refused"}
+	switch was := s.Unkept(); {
+	case err != nil && was == nil:
+		event.Reason = err.Error()
+		s.told.Tell(s.log.Error(), event)
+	case err == nil && was != nil:
+		event.Text = "state_file is written again"
+		s.told.Tell(s.log.Info(), event)
+	}
+	if s.unkept.Store(nil); err != nil {
+		s.unkept.Store(&err)
+	}
 }
 
 // enforce puts the pools in force, and with them what is known of ranks. Called under mu.

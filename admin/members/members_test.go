@@ -262,6 +262,9 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 	if _, err := r.Change("a:1", Edit{State: router.Drain}); err == nil || !strings.Contains(err.Error(), "state_file") {
 		t.Errorf("error %v for a directory that is gone", err)
 	}
+	if err := r.Unkept(); err == nil {
+		t.Error("nothing says that a change could not be kept")
+	}
 	r.expect("http://a:1 weight=2", "http://c:1")
 	err = CheckPlace(file)
 	want := `state_file: "` + file + `" cannot be written: no such file or directory; give a path in a folder that exists and that this user may write to`

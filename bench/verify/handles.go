@@ -79,5 +79,9 @@ func (r *run) newEnds(ctx context.Context) (map[string]float64, error) {
 // ends counts xpyd's handles by their end, since its start.
 func (r *run) ends(ctx context.Context) (map[string]float64, error) {
 	page, err := r.metrics(ctx, r.Admin)
-	return page.By("xpyd_kv_handles_total", "end"), err
+	ends := page.By("xpyd_kv_handles_total", "end")
+	if n, err := page.Sum("xpyd_kv_handles_issued_total"); err == nil { // otherwise it is an older xpyd, which has them in the first one
+		ends["issued"] = n
+	}
+	return ends, err
 }

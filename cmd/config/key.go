@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,6 +106,22 @@ func ChangedKeys(a, b Config) []string {
 		}
 	}
 	return paths
+}
+
+// userinfo matches the name and the password in a URL.
+var userinfo = regexp.MustCompile(`://[^/@\s]*@`)
+
+// Settings returns the values of all keys by their paths, as an operator would write them, without secrets.
+func Settings(c Config) map[string]string {
+	all := map[string]string{}
+	for _, k := range configKeys() {
+		text := userinfo.ReplaceAllString(k.text(c), "://(hidden)@")
+		if k.secret() && text != "" {
+			text = "(hidden)"
+		}
+		all[k.path] = text
+	}
+	return all
 }
 
 // defaultText returns the default as an operator would write it.

@@ -10,37 +10,43 @@ import (
 	"strings"
 
 	"xpyd/internal/files"
+	"xpyd/proxy"
 )
 
-// readKeyFiles reads the keys of clients, and puts those of backend_api_key_file and admin_token_file into
-// BackendAPIKey and AdminToken. credentials is the directory of systemd's LoadCredential, or "". No error
+// readKeyFiles reads the keys of clients and the tokens of operators, and puts the key of backend_api_key_file into
+// BackendAPIKey. credentials is the directory of systemd's LoadCredential, or "". No error
 // shows a key.
 func (c *Config) readKeyFiles(open opener, credentials string) error {
 	c.givenKeys = c.APIKeys
 	if err := c.readClientKeys(open, credentials); err != nil {
 		return err
 	}
-	for _, one := range []struct {
-		path, file string
-		value      *string
-	}{{"backend_api_key", c.BackendAPIKeyFile, &c.BackendAPIKey}, {"admin_token", c.AdminTokenFile, &c.AdminToken}} {
-		if one.file == "" {
-			continue
-		}
-		path := one.path + "_file"
-		if *one.value != "" {
-			return fmt.Errorf("%s: %s is set as well; give one of them %s", path, one.path, key{path: path}.names())
-		}
-		keys, err := readKeys(path, one.file, open, credentials)
-		if err != nil {
-			return err
-		}
-		if len(keys) > 1 {
-			return invalid(path, one.file, fmt.Sprintf("holds %d keys; leave one", len(keys)))
-		}
-		*one.value = keys[0]
+	if err := c.readBackendKey(open, credentials); err != nil {
+		return err
+	}
+	if err := c.readAdminTokens(open, credentials); err != nil {
+		return err
 	}
 	return c.checkKeys()
+}
+
+func (c *Config) readBackendKey(open opener, credentials string) error {
+	const path = "backend_api_key_file"
+	if c.BackendAPIKeyFile == "" {
+		return nil
+	}
+	if c.BackendAPIKey != "" {
+		return fmt.Errorf("%s: backend_api_key is set as well; give one of them %s", path, key{path: path}.names())
+	}
+	keys, err := readKeys(path, c.BackendAPIKeyFile, open, credentials)
+	if err != nil {
+		return err
+	}
+	if len(keys) > 1 {
+		return invalid(path, c.BackendAPIKeyFile, fmt.Sprintf("holds %d keys; leave one", len(keys)))
+	}
+	c.BackendAPIKey = keys[0]
+	return nil
 }
 
 // checkKeys refuses keys that no header carries.
@@ -56,6 +62,65 @@ func (c *Config) checkKeys() error {
 		}
 	}
 	return nil
+}
+
+// readOnly is the word after a token that may only read.
+const readOnly = "read-only"
+
+// readAdminTokens reads admin_token_file: one token a line, perhaps after the name of its holder and before "read-only".
+// No error shows a token.
+func (c *Config) readAdminTokens(open opener, credentials string) error {
+	const path = "admin_token_file"
+	c.AdminTokens = nil
+	if c.AdminTokenFile == "" {
+		return nil
+	}
+	if c.AdminToken != "" {
+		return fmt.Errorf("%s: admin_token is set as well; give one of them %s", path, key{path: path}.names())
+	}
+	lines, err := readKeys(path, c.AdminTokenFile, open, credentials)
+	if err != nil {
+		return err
+	}
+	for i, line := range lines {
+		t, wrong := parseAdminToken(line)
+		if wrong == "" && slices.ContainsFunc(c.AdminTokens, func(o proxy.AdminToken) bool { return o.Secret == t.Secret }) {
+			wrong = "is there twice; give each holder one of their own"
+		}
+		if wrong != "" {
+			return invalid(path, c.AdminTokenFile, fmt.Sprintf("token %d %s", i+1, wrong))
+		}
+		c.AdminTokens = append(c.AdminTokens, t)
+	}
+	return nil
+}
+
+func parseAdminToken(line string) (t proxy.AdminToken, wrong string) {
+	words := strings.Fields(line)
+	if n := len(words) - 1; n > 0 && words[n] == readOnly {
+		t.ReadOnly, words = true, words[:n]
+	}
+	switch len(words) {
+	case 2:
+		if t.Name = words[0]; !keyName.MatchString(t.Name) {
+			return t, "has a bad name; use up to 64 letters, digits, dots, dashes and underscores"
+		}
+		fallthrough
+	case 1:
+		t.Secret = words[len(words)-1]
+	default:
+		return t, `is followed by other words; write the token alone, or "name token", or "name token ` + readOnly + `"`
+	}
+	if !sendable(t.Secret) {
+		return t, "holds a character that no header carries; use visible ASCII"
+	}
+	return t, ""
+}
+
+// TokenOf returns the token in a line of admin_token_file.
+func TokenOf(line string) string {
+	t, _ := parseAdminToken(line)
+	return t.Secret
 }
 
 // readKeys returns at least one key, because an empty file would open the door to everybody.

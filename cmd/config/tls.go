@@ -56,7 +56,7 @@ func (c *Config) readTLSFiles(open opener, credentials string) error {
 // CheckAdmin wants a token or client certificates where other machines reach the admin port at addr. That is Admin,
 // unless systemd opened the port; it is empty if there is none.
 func (c *Config) CheckAdmin(addr string) error {
-	if addr == "" || loopback(addr) || c.AdminToken != "" || c.AdminTLS.ClientCA != "" {
+	if addr == "" || loopback(addr) || c.AdminToken != "" || len(c.AdminTokens) > 0 || c.AdminTLS.ClientCA != "" {
 		return nil
 	}
 	return invalid("admin", addr, "lets other machines in, and there is neither admin_token nor admin_tls.client_ca; set admin_token_file to a file with a token, or give a loopback address, such as 127.0.0.1:8081")
@@ -92,7 +92,7 @@ func openProfiles(c Config) []string {
 		return nil
 	}
 	guard := "admin_token"
-	if c.AdminToken == "" {
+	if c.AdminToken == "" && len(c.AdminTokens) == 0 {
 		guard = "a certificate of admin_tls.client_ca"
 	}
 	return []string{invalid("pprof", "true", fmt.Sprintf("lets whoever has %s take profiles from other machines through admin %q; they tell file names, timing and, of the heap, prompts; leave pprof off, or give admin a loopback address, such as 127.0.0.1:8081", guard, c.Admin)).Error()}

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 var mayBeZero = [...]string{
 	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
 	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin", "kv.reuse_tokens_from",
-	"health.slow_start", "health.progress_floor", "health.slow_after", "log.flush", "routing.poll", "routing.prefix_memory",
+	"health.slow_start", "health.progress_floor", "health.slow_after", "objective.ttft", "objective.tpot", "log.flush", "routing.poll", "routing.prefix_memory",
 }
 
 // aboveZero has the counts that 0 would make meaningless. For all other counts 0 switches a cap or a
@@ -53,6 +54,11 @@ func (c *Config) checkAddresses() error {
 	}
 	if err := checkAddress("admin", c.Admin, "127.0.0.1:8081"); err != nil {
 		return err
+	}
+	for _, s := range c.Siblings {
+		if u, err := url.Parse(s); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+			return fmt.Errorf("siblings: each must be a URL with http:// or https://, such as http://10.0.0.2:8081 %s", key{path: "siblings"}.names())
+		}
 	}
 	if c.Admin == c.Listen && samePort(c.Admin, c.Listen) {
 		return invalid("admin", c.Admin, "is the data port too; give it a port of its own")
@@ -288,6 +294,9 @@ func (c *Config) checkTogether() error {
 	}
 	if w := c.Router.PD.StallWeight; !(w >= 0 && w <= 100) {
 		return invalid("pd.stall_weight", strconv.FormatFloat(w, 'f', -1, 64), "must be from 0 to 100; try 1")
+	}
+	if e := c.Router.Goal.Errors; !(e >= 0 && e < 1) {
+		return invalid("objective.errors", strconv.FormatFloat(e, 'f', -1, 64), "must be 0 or more, and below 1; try 0.001")
 	}
 	return nil
 }

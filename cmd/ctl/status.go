@@ -58,11 +58,13 @@ type Status struct {
 	Edits     int // that differ from the configuration
 	KeptIn    string
 
-	page map[string]json.RawMessage
+	admin string // the URL of the admin port
+	page  map[string]json.RawMessage
 }
 
 // Status asks for it.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	s.admin = c.base
 	s.Readiness, s.Ready, err = c.readiness(ctx)
 	if err != nil {
 		return s, err
@@ -97,7 +99,7 @@ func (c *Client) readiness(ctx context.Context) (line string, ready bool, err er
 
 // PrintJSON writes GET /backends as one object, with ready and readiness.
 func (s Status) PrintJSON(w io.Writer) error {
-	page := map[string]any{"ready": s.Ready, "readiness": s.Readiness}
+	page := map[string]any{"ready": s.Ready, "readiness": s.Readiness, "admin": s.admin}
 	for name, raw := range s.page {
 		page[name] = raw
 	}

@@ -203,7 +203,7 @@ func (l *lifetime) reload(read reread, by string) error {
 	l.tell(l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list), journal.Event{
 		Kind: journal.Reload, Text: "pools reloaded", Change: strings.Join(list, ", "), By: by,
 	})
-	l.warn(config.Warnings(next), config.Warnings(l.cfg))
+	l.show(next, config.Warnings(l.cfg))
 	l.cfg = next
 	return nil
 }
@@ -235,10 +235,11 @@ func (l *lifetime) replaceKeys(read reread) {
 	}
 }
 
-// warn shows the warnings on the status page, and logs those that were not there before.
-func (l *lifetime) warn(now, before []string) {
+// show has the admin port show the configuration, and logs the warnings about it that were not there before.
+func (l *lifetime) show(cfg config.Config, before []string) {
+	now := config.Warnings(cfg)
 	if l.desk != nil {
-		l.desk.Warn(now)
+		l.desk.Configured(now, config.Settings(cfg))
 	}
 	for _, w := range now {
 		if !slices.Contains(before, w) {

@@ -77,10 +77,11 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 	if len(p.ports) > 1 {
 		p.AdminAddr = p.ports[1].Addr().String()
 		control.Members = p.members
+		p.server.View().Metrics.WatchStateFile(func() bool { return p.members.Unkept() == nil })
 		p.desk = desk.New(version, time.Now)
 		p.server.OnEnd(p.desk.Ended)
 		p.admin = admin.New(admin.Config{
-			View: p.server.View(), Desk: p.desk, Token: cfg.AdminToken, Pprof: cfg.Pprof, Control: control, Log: log,
+			View: p.server.View(), Desk: p.desk, Token: cfg.AdminToken, Tokens: cfg.AdminTokens, Siblings: cfg.Siblings, Pprof: cfg.Pprof, Control: control, Log: log,
 		})
 	}
 	return p, nil

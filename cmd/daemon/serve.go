@@ -90,7 +90,7 @@ func Serve(ctx context.Context, o Options) error {
 func (l *lifetime) run(ctx context.Context, deaf func()) error {
 	l.endSigns = startWatchdog(watchdogTime(), l.server.Turns, l.log)
 	defer l.endSigns()
-	l.warn(config.Warnings(l.cfg), nil)
+	l.show(l.cfg, nil)
 	replaced, err := l.await(ctx)
 	deaf()
 	if err != nil {

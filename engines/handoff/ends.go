@@ -59,8 +59,12 @@ func (o Orphan) end() End {
 	return Lost
 }
 
-// Ends lists the names of all ends, indexed by End.
-func Ends() []string { return names(ends) }
+// Ends lists the names of all ends, indexed by End. Issued is none, and has no name here.
+func Ends() []string {
+	all := names(ends)
+	all[Issued] = ""
+	return all
+}
 
 // Orphans lists the names of all reasons, indexed by Orphan.
 func Orphans() []string { return names(orphans) }

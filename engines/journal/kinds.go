@@ -30,6 +30,7 @@ const (
 	Reload      Kind = "reload"
 	LogLevel    Kind = "log_level"
 	Keys        Kind = "keys"
+	StateFile   Kind = "state_file"
 	HandOver    Kind = "hand_over"
 	Certificate Kind = "certificate"
 	Degraded    Kind = "degraded"
@@ -70,6 +71,7 @@ func Meanings() []Meaning {
 		{HandOver, "it starts a successor, hands over to it, or could not"},
 		{Reload, "it has read its configuration again, or could not use it"},
 		{Keys, "it has read the clients' keys again, or could not use them"},
+		{StateFile, "a change was refused, because `state_file` could not be written, or it is written again"},
 		{Certificate, "it has read certificates again, or could not use them"},
 		{LogLevel, "an operator has changed the level of the log"},
 		{Degraded, "decode engines compute all prompts, as no prefill engine may"},

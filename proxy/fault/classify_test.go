@@ -40,7 +40,7 @@ func prefillFailures() []judged {
 	end := Verdict{Code: CodeShuttingDown, Outcome: router.NoVerdict}
 	over := Verdict{Code: CodeDeadline, Outcome: router.NoVerdict}
 	large := Verdict{CodePrefillFailed, router.ClientFault, RetryNever, ReasonFailed, FateUnnamed, false, false}
-	const brokeOff, failed, slow = "prefill backend broke off the connection", "prefill backend failed its health checks", "prefill backend did not answer within timeouts.prefill"
+	const brokeOff, failed, slow = "prefill backend broke off the connection", "prefill backend failed its health checks or hangs", "prefill backend did not answer within timeouts.prefill"
 	with := func(v Verdict, f Fate) Verdict { v.Handle = f; return v }
 	at := func(at Progress, c Cause, status int, hungUp bool) Fault {
 		return Fault{Leg: Prefill, At: at, Status: status, Cause: c, HungUp: hungUp}
@@ -128,7 +128,7 @@ func decodeFailures() []judged {
 	at := func(at Progress, c Cause, hungUp bool) Fault {
 		return Fault{Leg: Decode, At: at, Cause: c, HungUp: hungUp, Handle: true}
 	}
-	const sourceDown, failed, noEvent, brokeOff = "prefill backend failed its health checks or restarted before its blocks were loaded", "decode backend failed its health checks",
+	const sourceDown, failed, noEvent, brokeOff = "prefill backend failed its health checks, hung or restarted before its blocks were loaded", "decode backend failed its health checks or hangs",
 		"decode backend sent no event within timeouts.first_event", "decode backend broke off before its first event"
 	rows := []judged{
 		{at(AtPool, NoneUp, false), Verdict{Code: CodeDecodeUnavailable, Outcome: router.NoVerdict}, 503, noD, false, true},
@@ -224,7 +224,7 @@ func passedFailures() []judged {
 		return f
 	}
 	with := func(v Verdict, r Retry) Verdict { v.Retry = r; return v }
-	const down, late = "backend failed its health checks", "backend did not answer in time"
+	const down, late = "backend failed its health checks or hangs", "backend did not answer in time"
 	return []judged{
 		{of(AtPool, Full, 0), Verdict{Code: CodeOverloaded, Outcome: router.NoVerdict}, 503, "every backend has as many requests as its cap allows", false, true},
 		{of(AtHead, Gone, 0), Verdict{Code: CodeClientGone, Outcome: router.ClientGone}, 499, gone, false, false},
@@ -305,7 +305,7 @@ func TestFailuresOfEveryStatus(t *testing.T) {
 // The log of a request that moves says what became of the engine, also where its metrics told of a restart.
 func TestMovedLog(t *testing.T) {
 	for cause, want := range map[Cause]string{
-		Down: "moved: its health checks failed", Source: "moved: the prefill engine failed its health checks or restarted", Broke: "",
+		Down: "moved: its health checks failed, or it hangs", Source: "moved: the prefill engine failed its health checks, hangs or restarted", Broke: "",
 	} {
 		if e := (Fault{Leg: Decode, At: AtBody, Cause: cause}).Tell(CodeDecodeFailed); e.Log != want {
 			t.Errorf("%v: %q, want %q", cause, e.Log, want)

@@ -32,9 +32,9 @@ func (f Fault) Tell(c Code) *Error {
 	e.NoRetry = f.Cause == TooLarge || f.Cause == LongHead || f.Cause == Suspect || f.Cause == Timeout && c == CodeDecodeTimeout
 	switch f.Cause {
 	case Down:
-		e.Log = "moved: its health checks failed"
+		e.Log = "moved: its health checks failed, or it hangs"
 	case Source:
-		e.Log = "moved: the prefill engine failed its health checks or restarted"
+		e.Log = "moved: the prefill engine failed its health checks, hangs or restarted"
 	}
 	return e
 }
@@ -77,7 +77,7 @@ func (f Fault) Message() string {
 // Blame says for operators what the fault tells against its backend. It is empty if that is nothing.
 func (f Fault) Blame(o router.Outcome) string {
 	switch {
-	case o == router.OK || o == router.ClientGone || o == router.NoVerdict || o == router.ClientFault:
+	case o == router.OK || o == router.ClientGone || o == router.NoVerdict || o == router.ClientFault, f.Cause == Down: // whoever took it down has said why
 		return ""
 	case o == router.Auth:
 		return "it refused xpyd's key"
@@ -99,7 +99,7 @@ func (f Fault) passedMessage() string {
 	case Full:
 		return "every backend has as many requests as its cap allows"
 	case Down:
-		return "backend failed its health checks"
+		return "backend failed its health checks or hangs"
 	case Timeout:
 		return "backend did not answer in time"
 	case LongHead:
@@ -131,7 +131,7 @@ func (f Fault) prefillMessage() string {
 	case Suspect:
 		return "decode backend failed with the handle of the only prefill backend"
 	case Down:
-		return "prefill backend failed its health checks"
+		return "prefill backend failed its health checks or hangs"
 	case Other:
 		return "decode ended before the prefill that began with it"
 	case Timeout:
@@ -167,11 +167,11 @@ func (f Fault) decodeMessage() string {
 	case Stale:
 		return "no decode backend took the prefill before its lease ran out"
 	case Down:
-		return "decode backend failed its health checks"
+		return "decode backend failed its health checks or hangs"
 	case Other:
 		return "the prefill that began with decode failed"
 	case Source:
-		return "prefill backend failed its health checks or restarted before its blocks were loaded"
+		return "prefill backend failed its health checks, hung or restarted before its blocks were loaded"
 	case Timeout:
 		return "decode backend sent no event within timeouts.first_event"
 	case LongHead:

@@ -18,9 +18,8 @@ func (m *mortals) settle(ctx context.Context) error {
 	m.t.judge(len(twice) == 0 && all > 0 == kv.names(), "of %d handles these went to a decode engine twice: %v", all, twice)
 	var issued, ended, flying float64
 	err := poll(ctx, dieRelease, func() bool {
-		issued, _ = m.x.metric("xpyd_kv_handles_total", `end="issued"`)
+		issued, _ = m.x.metric("xpyd_kv_handles_issued_total")
 		ended, _ = m.x.metric("xpyd_kv_handles_total")
-		ended -= issued
 		flying, _ = m.x.metric("xpyd_in_flight")
 		// Where the legs start together, xpyd makes a handle only to give blocks back, which need not happen.
 		return (kv.together || issued > 0 == (kv.moves != "")) && issued == ended && flying == 0

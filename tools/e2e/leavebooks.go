@@ -161,12 +161,13 @@ func xpydSettled(ctx context.Context, t *trial, x *proxy) error {
 				return err
 			}
 		}
-		for _, end := range []string{"issued", "burnt", "released", "drained", "expired", "lost"} {
+		for _, end := range []string{"burnt", "released", "drained", "expired", "lost"} {
 			if count[end], err = x.metric("xpyd_kv_handles_total", `end="`+end+`"`); err != nil {
 				return err
 			}
 		}
-		return nil
+		count["issued"], err = x.metric("xpyd_kv_handles_issued_total")
+		return err
 	}
 	// The values judged are those of one look, because an answer of P for a client that left may come
 	// between two, and its handle is then given back.

@@ -233,14 +233,16 @@ func (l *ledger) generated(ctx context.Context, requests float64) error {
 // handleEnds reads xpyd's own accounts.
 func (l *ledger) handleEnds() (map[string]float64, error) {
 	ends := map[string]float64{}
-	for _, end := range []string{"issued", "burnt", "released", "drained", "expired", "lost"} {
+	for _, end := range []string{"burnt", "released", "drained", "expired", "lost"} {
 		n, err := l.xpyd.metric("xpyd_kv_handles_total", `end="`+end+`"`)
 		if err != nil {
 			return nil, err
 		}
 		ends[end] = n
 	}
-	return ends, nil
+	issued, err := l.xpyd.metric("xpyd_kv_handles_issued_total")
+	ends["issued"] = issued
+	return ends, err
 }
 
 // handles judges that every handle was used, and that a connector without handles had none.

@@ -37,7 +37,8 @@ func handlesRow() Row {
 	return Row{"KV handles", []Panel{
 		{Kind: graph, Title: "KV blocks held for transfers", About: "Pinned: of handles that have not ended. Stranded: of lost ones, until their lease ends.", Unit: "short",
 			Queries: []Query{{`sum(xpyd_kv_blocks_pinned{$x})`, "pinned"}, {`sum(xpyd_kv_blocks_stranded{$x})`, "stranded"}}},
-		{Kind: graph, Title: "Handles", About: "Each is issued, and ends in one of the other ways. docs/metrics.md explains them.", Unit: "reqps", Queries: one(`sum by (end) (rate(xpyd_kv_handles_total{$x}[$w]))`, "{{end}}")},
+		{Kind: graph, Title: "Handles", About: "Each is issued, and ends in one of the other ways. docs/metrics.md explains them.", Unit: "reqps", Queries: []Query{
+			{`sum(rate(xpyd_kv_handles_issued_total{$x}[$w]))`, "issued"}, {`sum by (end) (rate(xpyd_kv_handles_total{$x}[$w]))`, "{{end}}"}}},
 		{Kind: graph, Title: "Blocks left to their lease", About: "Handles that could not be given back, by reason.", Unit: "reqps", Queries: one(`sum by (reason) (rate(xpyd_kv_orphans_total{$x}[$w]))`, "{{reason}}")},
 		{Kind: graph, Title: "Decode engines that pull nothing", About: "They compute prompts once more. It should be 0.", Unit: "short", Queries: one(`max by (backend) (xpyd_backend_nothing_pulled{$x})`, "{{backend}}")},
 		{Kind: graph, Title: "Signs of a wrong setting", About: "Handles that name a loopback host, and decode engines that keep blocks of their own.", Unit: "reqps",

@@ -8,7 +8,7 @@ import (
 // Gauges are sums over the series of the proxy's /metrics.
 type Gauges struct {
 	InFlight, pinned, stranded, buffered, panics float64
-	handles                                      map[string]float64 // xpyd_kv_handles_total by end
+	handles                                      map[string]float64 // xpyd_kv_handles_total by end, and those issued
 }
 
 func (g Gauges) String() string {
@@ -45,9 +45,11 @@ func ReadGauges(ctx context.Context, admin string) (Gauges, error) {
 		n, _ := page.Sum(name) // a missing series counts as 0
 		return n
 	}
+	handles := page.By("xpyd_kv_handles_total", "end")
+	handles["issued"] = sum("xpyd_kv_handles_issued_total")
 	return Gauges{
 		InFlight: sum("xpyd_in_flight"), pinned: sum("xpyd_kv_blocks_pinned"), stranded: sum("xpyd_kv_blocks_stranded"),
-		buffered: sum("xpyd_request_bytes_buffered"), panics: sum("xpyd_panics_total"), handles: page.By("xpyd_kv_handles_total", "end"),
+		buffered: sum("xpyd_request_bytes_buffered"), panics: sum("xpyd_panics_total"), handles: handles,
 	}, nil
 }
 

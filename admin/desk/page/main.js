@@ -29,6 +29,7 @@ function state(s) {
   else if (s.line !== 'ok' || s.notices.some((n) => n.kind === 'bad')) connection('degraded', 'warn');
   else connection('ready', 'ok');
   text($('build'), `${s.version}, up ${duration(s.time - s.started)}`);
+  siblings(s.siblings || []);
   const list = s.notices.length ? s.notices : [{ kind: 'ok', text: 'Nothing.' }];
   sync($('notices'), list, (n) => n.text, (n) => make('li', n.kind, n.text), () => {});
   tiles(s);
@@ -41,6 +42,16 @@ function state(s) {
   advice(s.advice);
   const warnings = s.warnings.length ? s.warnings : ['Nothing questionable.'];
   sync($('warnings'), warnings, (w) => w, (w) => make('li', '', w), () => {});
+}
+
+// siblings links to the pages of the other processes.
+function siblings(urls) {
+  $('siblings').hidden = !urls.length;
+  sync($('siblings'), urls, (u) => u, (u) => {
+    const a = make('a', '', u.replace(/^https?:\/\//, ''));
+    a.href = u;
+    return a;
+  }, () => {});
 }
 
 const failedTile = 'Failed, 15 min';

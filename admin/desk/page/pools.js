@@ -81,8 +81,7 @@ function standing(cell, b) {
   const at = b.since ? new Date(b.since * 1000) : null;
   const since = at && (Date.now() - at < 72e6 ? at.toLocaleTimeString() : at.toLocaleDateString());
   const error = b.last_error && !(b.reason || '').includes(b.last_error) ? `last error at ${new Date(b.last_error_at * 1000).toLocaleTimeString()}: ${b.last_error}` : '';
-  const slow = b.slow ? `${b.slow.work} at ${number(Math.round(b.slow.ratio * 100))} % of its peers' speed` : '';
-  lines(cell.lastElementChild, [since ? `since ${since}` : '', b.reason || '', slow, b.by ? `by ${b.by}` : '',
+  lines(cell.lastElementChild, [since ? `since ${since}` : '', b.reason || '', b.by ? `by ${b.by}` : '',
     b.ejected_for ? `${number(Math.ceil(b.ejected_for))} s left, ${b.ejections} in a row` : '', error]);
 }
 
