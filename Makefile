@@ -37,7 +37,7 @@ DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test quick race test-here test-tools lint fuzz mutants faults policies bench bench-proxy bench-proxy-pack bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
+.PHONY: help build demo test quick race test-here test-tools lint fuzz mutants faults policies bench bench-proxy bench-proxy-pack bench-routing agree bench-cost churn reload-churn soak sick fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +132,9 @@ reload-churn: build dist/tools ## 1,000 backends that come and go by reload for 
 
 soak: build dist/tools ## load for D (3m, nightly 1h) over engines and connections that break; fails if anything is lost or leaks (ARGS=--tls)
 	dist/tools soak --duration $(D) $(ARGS)
+
+sick: build dist/tools ## plant each fault that operators meet, under load; fails if the page, the events, a metric or an alert does not name it (needs root for a full disk, and prometheus for the alerts; ARGS='--run wedged', before a release ARGS='--busy 1h')
+	dist/tools sick $(ARGS)
 
 nightly: ## run what takes too long for each change: the race detector without second runs, all mutants, the matrix and a churn with each policy, fuzzing, ten minutes of soak over TLS, an hour without (2 hours)
 	$(MAKE) race mutants policies RERUN=

@@ -51,7 +51,7 @@ func newRootCmd() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(config.FlagError)
-	root.AddCommand(newChurnCmd(), newSoakCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd(), newRoutingCmd(), newRoutingEnginesCmd(), newCannedCmd(), newAgreeCmd(), newBenchCostCmd(), newMonitoringCmd(), newDashboardsCmd())
+	root.AddCommand(newChurnCmd(), newSoakCmd(), newSickCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd(), newRoutingCmd(), newRoutingEnginesCmd(), newCannedCmd(), newAgreeCmd(), newBenchCostCmd(), newMonitoringCmd(), newDashboardsCmd())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			c.Args = noArgs

@@ -50,13 +50,16 @@ const caFile = "ca.pem"
 // File is the path of the CA's own certificate.
 func (c *CA) File() string { return filepath.Join(c.Dir, caFile) }
 
-// sign makes a key and its certificate for a day. The first one is the CA's own.
+// sign makes a key and its certificate, for a day unless template says otherwise. The first one is the CA's own.
 func (c *CA) sign(template *x509.Certificate) (der []byte, key *ecdsa.PrivateKey, err error) {
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil { // P-256 is what most CAs hand out today
 		return nil, nil, fmt.Errorf("make a key: %w", err)
 	}
 	template.SerialNumber = big.NewInt(c.serial.Add(1))
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	template.NotBefore = time.Now().Add(-time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(24 * time.Hour)
+	}
 	parent, signer := c.cert, c.key
 	if parent == nil {
 		parent, signer = template, key
@@ -69,8 +72,19 @@ func (c *CA) sign(template *x509.Certificate) (der []byte, key *ecdsa.PrivateKey
 
 // Issue makes a certificate for 127.0.0.1, for no name, and the text of a file that holds it with its key.
 func (c *CA) Issue() (cert tls.Certificate, text []byte, err error) {
+	return c.issue(time.Time{})
+}
+
+// Expired is what a server shows whose certificate has ended a minute ago.
+func (c *CA) Expired() (*tls.Config, error) {
+	cert, _, err := c.issue(time.Now().Add(-time.Minute))
+	return &tls.Config{Certificates: []tls.Certificate{cert}}, err
+}
+
+// issue makes a certificate that ends then, or after a day.
+func (c *CA) issue(end time.Time) (cert tls.Certificate, text []byte, err error) {
 	der, key, err := c.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "xpyd"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotAfter: end, Subject: pkix.Name{CommonName: "xpyd"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {

@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 		return err
 	}
 	defer d.stop()
-	p, err := startPrometheus(ctx, dir, executable, o.Configs, d.admins, d.engines())
+	p, err := StartPrometheus(ctx, dir, executable, o.Configs, d.admins, d.engines())
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 }
 
 // live is the part that asks Prometheus.
-func live(ctx context.Context, p *prometheus, d *deployment, o Options, out io.Writer) error {
+func live(ctx context.Context, p *Prometheus, d *deployment, o Options, out io.Writer) error {
 	all, err := expressions(o.Configs)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func promtool(ctx context.Context, configs string, out io.Writer) error {
 
 // eachHasSeries asks all expressions until each has had series once. An engine fails until it is ejected,
 // as some series begin with a failure.
-func eachHasSeries(ctx context.Context, p *prometheus, d *deployment, all []expression, within time.Duration, out io.Writer) error {
+func eachHasSeries(ctx context.Context, p *Prometheus, d *deployment, all []expression, within time.Duration, out io.Writer) error {
 	if err := fault(ctx, d.decode[1], "status=500"); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func eachHasSeries(ctx context.Context, p *prometheus, d *deployment, all []expr
 	return err
 }
 
-func withoutSeries(ctx context.Context, p *prometheus, asked []expression) (missing []expression, err error) {
+func withoutSeries(ctx context.Context, p *Prometheus, asked []expression) (missing []expression, err error) {
 	for _, e := range asked {
 		n, err := p.series(ctx, e.query)
 		if err != nil {
@@ -212,7 +212,7 @@ func outage(ctx context.Context, d *deployment, c conditions) error {
 
 // conditions are those of the alerts, without the time for which they must hold.
 type conditions struct {
-	p      *prometheus
+	p      *Prometheus
 	rules  []rule
 	within time.Duration
 }

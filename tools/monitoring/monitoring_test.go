@@ -182,7 +182,7 @@ func TestMissingSeriesAreFound(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	p := &prometheus{&process.Process{}, s.URL}
+	p := &Prometheus{&process.Process{}, s.URL}
 	missing, err := withoutSeries(context.Background(), p, []expression{{"one", "has"}, {"two", "lacks"}})
 	if err != nil || len(missing) != 1 || missing[0].where != "two" {
 		t.Errorf("%v, %v", missing, err)

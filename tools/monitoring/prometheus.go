@@ -13,14 +13,14 @@ import (
 	"xpyd/tools/process"
 )
 
-// prometheus is a server that scrapes each second.
-type prometheus struct {
+// Prometheus is a server that scrapes each second.
+type Prometheus struct {
 	*process.Process
 	url string
 }
 
-// startPrometheus scrapes the proxies and the engines, and evaluates the rules below configs.
-func startPrometheus(ctx context.Context, dir, executable, configs string, proxies, engines []string) (*prometheus, error) {
+// StartPrometheus scrapes the proxies and the engines, and evaluates the rules below configs.
+func StartPrometheus(ctx context.Context, dir, executable, configs string, proxies, engines []string) (*Prometheus, error) {
 	var rules []string
 	for _, path := range ruleFiles(configs) {
 		abs, err := filepath.Abs(path)
@@ -58,11 +58,11 @@ func startPrometheus(ctx context.Context, dir, executable, configs string, proxi
 		p.Stop()
 		return nil, err
 	}
-	return &prometheus{p, "http://" + addr}, nil
+	return &Prometheus{p, "http://" + addr}, nil
 }
 
 // ask sends a request to the API, and reads the data of its answer.
-func (p *prometheus) ask(ctx context.Context, path string, query url.Values, data any) error {
+func (p *Prometheus) ask(ctx context.Context, path string, query url.Values, data any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/api/v1/"+path, strings.NewReader(query.Encode()))
 	if err != nil {
 		return fmt.Errorf("ask prometheus: %w", err)
@@ -87,14 +87,14 @@ func (p *prometheus) ask(ctx context.Context, path string, query url.Values, dat
 }
 
 // series returns how many series an expression has now.
-func (p *prometheus) series(ctx context.Context, query string) (int, error) {
+func (p *Prometheus) series(ctx context.Context, query string) (int, error) {
 	var data struct{ Result []json.RawMessage }
 	err := p.ask(ctx, "query", url.Values{"query": {query}}, &data)
 	return len(data.Result), err
 }
 
 // exemplars returns how many series have exemplars with a trace.
-func (p *prometheus) exemplars(ctx context.Context, query string) (n int, err error) {
+func (p *Prometheus) exemplars(ctx context.Context, query string) (n int, err error) {
 	var data []struct {
 		Exemplars []struct{ Labels map[string]string }
 	}
@@ -107,4 +107,14 @@ func (p *prometheus) exemplars(ctx context.Context, query string) (n int, err er
 		}
 	}
 	return n, err
+}
+
+// Fires reports whether an alert fires, about that backend unless backend is empty.
+func (p *Prometheus) Fires(ctx context.Context, alert, backend string) (bool, error) {
+	query := fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, alert)
+	if backend != "" {
+		query = fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing",backend=%q}`, alert, backend)
+	}
+	n, err := p.series(ctx, query)
+	return n > 0, err
 }
