@@ -197,8 +197,8 @@ func (s metricSample) openGauges() []string {
 // state reports whether a gauge says how something is, or what was measured. Other gauges count
 // what is held.
 func state(name string) bool {
-	return slices.Contains([]string{"xpyd_backend_ready", "xpyd_backend_up", "xpyd_build_info", "xpyd_ready", "xpyd_objective_error_ratio", "xpyd_state_file_written"}, name) ||
-		slices.ContainsFunc([]string{"xpyd_certificate_", "xpyd_config_", "xpyd_engine_", "xpyd_pair_", "xpyd_pool_", "xpyd_price_", "xpyd_reuse_"}, func(p string) bool { return strings.HasPrefix(name, p) })
+	return slices.Contains([]string{"xpyd_backend_ready", "xpyd_backend_up", "xpyd_build_info", "xpyd_ready", "xpyd_state_file_written"}, name) ||
+		slices.ContainsFunc([]string{"xpyd_certificate_", "xpyd_config_", "xpyd_engine_", "xpyd_objective_", "xpyd_pair_", "xpyd_pool_", "xpyd_price_", "xpyd_reuse_"}, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // engines reports whether a counter is the engines' own. These begin at 0 when an engine restarts.
