@@ -272,7 +272,7 @@ func TestFleetIsNearTheBestColumn(t *testing.T) {
 	}
 	for _, r := range fleetRows() {
 		t.Run(r.name, func(t *testing.T) {
-			if v, all := r.judge(t, h200(), 2, fixed); v.whole > 1.06 {
+			if v, all := r.judge(t, h200(), 2, fixed); v.whole > 1.04 {
 				t.Errorf("whole answers take %.3f times as long as with %s:\n\t%s", v.whole, v.best.name, strings.Join(all, "\n\t"))
 			}
 		})
