@@ -65,6 +65,9 @@ func TestRouteAvoidsWhatIsDown(t *testing.T) {
 	for _, b := range x.s.Backends(Decode)[1:] {
 		eachRole(b, func(b *Backend) { b.setState(Down) })
 	}
+	if all := candidates(x.s, &Want{Role: Decode}, x.s.prefill, x.s.decode, nil); len(all) != 1 {
+		t.Errorf("the plan counts on %d engines", len(all))
+	}
 	for range 20 {
 		var l Lease
 		w := Want{Role: Decode, Tokens: 5000}

@@ -6,7 +6,9 @@ import "slices"
 // by what it breaks and by the declaration that it changes.
 func guards() []mutant { return append(streams(), handles()...) }
 
-func mutants() []mutant { return slices.Concat(guards(), retries(), limits(), keys(), roleless()) }
+func mutants() []mutant {
+	return slices.Concat(guards(), retries(), limits(), keys(), roleless(), ways())
+}
 
 // controls change nothing that a test can see. A suite that fails under them kills any mutant.
 func controls() []mutant {
