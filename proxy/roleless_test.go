@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -178,4 +179,40 @@ func TestAnEngineDiesInBothRoles(t *testing.T) {
 	}
 	r.decode = r.decode[1:] // what it had pinned is gone with it
 	r.expectAllFree()
+}
+
+// A client leaves engines without a role in each phase. Nothing stays pinned or held, and the next requests are served.
+func TestClientLeavesEnginesWithoutARole(t *testing.T) {
+	together(t)
+	for phase, modes := range map[sim.Phase][]string{
+		sim.PhasePrefillStart:   {router.PDAlways},
+		sim.PhaseDecodeReceived: {router.PDAlways, router.PDAuto},
+		sim.PhaseStreamEvent:    {router.PDAlways, router.PDAuto},
+	} {
+		for _, mode := range modes {
+			t.Run(string(phase)+" "+mode, func(t *testing.T) {
+				b := newBarrier(phase, 3)
+				r := withoutRoles(t, 2, rigOptions{
+					router: func(c *router.Config) { c.PD.Mode = mode },
+					engine: func(o *sim.Options) { o.Hook = b.hook },
+				})
+				t.Cleanup(b.open)
+				conn := r.dialRaw()
+				_, _ = io.WriteString(conn, raw(forms(prompt, 9)[1], "leaver"))
+				r.await("in that phase", func() bool { return len(b.reached) > 0 })
+				if phase == sim.PhaseStreamEvent {
+					_, _ = conn.Read(make([]byte, 1)) // the answer has begun
+				}
+				_ = conn.Close()
+				r.await("aware that the client left", func() bool { return r.server.Departed()+int64(r.metric("xpyd_client_gone_total")) > 0 })
+				b.open()
+				r.expectAllFree()
+				for i := range 4 {
+					c := forms(fmt.Sprint(prompt, i), 4)[i%4]
+					r.expectWhole(c, r.call(c))
+				}
+				r.expectAllFree()
+			})
+		}
+	}
 }
