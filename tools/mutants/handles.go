@@ -362,12 +362,12 @@ func handles() []mutant {
 		name: "SGLang's decode leg names no rank", in: "sglang.AppendDecode",
 		old:  "if leg.Peer.Rank == \"\" {",
 		new:  "if leg.Peer.Rank != \"-\" {",
-		test: "TestPairedRanksMoveKV/sglang",
+		test: "TestSGLangNamesTheRank",
 	}, {
 		name: "MoRIIO's decode engine leads no request", in: "moriioWrite.AppendDecode",
 		old:  "h.Raw[:len(h.Raw)-1], leads)",
 		new:  "h.Raw)",
-		test: "TestPairedRanksMoveKV/moriio-write",
+		test: "TestLegsOfEachConnector/moriio-write",
 	}, {
 		name: "a prefill leg that knows one rank of the decode engine", in: "ranksBeside",
 		old:  "return max(ranks, d.Rank+1)",
