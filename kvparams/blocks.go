@@ -7,19 +7,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// BlockBytes is how many bytes of a prompt one hash of Blocks stands for: about 64 tokens of
-// English, four blocks of vLLM's default size.
-const BlockBytes = 256
-
-// maxBlocks bounds what Blocks hashes to the first 4 MiB.
+// maxBlocks bounds what Blocks hashes: to the first 4 MiB, with blocks of 256 bytes.
 const maxBlocks = 16384
 
 // keptBlocks is the room for hashes that a Request keeps for the next one: that of a prompt of
 // half a megabyte.
 const keptBlocks = 2048
 
-// openingBlocks bounds how much of a chat identifies it, see Conversation: 64 KiB.
-const openingBlocks = 256
+// openingBytes bounds how much of a chat identifies it, see Conversation.
+const openingBytes = 64 << 10
 
 // maxRendered bounds the members that are noted, because a body may repeat each any number of
 // times.
@@ -90,7 +86,8 @@ func (r *Request) noteRendered(w *walk, end int, as rendering) {
 	}
 }
 
-// Blocks returns chained hashes of the prompt. The n-th hash covers the first n+1 blocks of BlockBytes.
+// Blocks returns chained hashes of the prompt. The n-th hash covers the first n+1 blocks, each of
+// blockBytes.
 // If the hashes of two requests are equal up to the n-th, they have n+1 blocks in common, and most
 // likely the tokens of these blocks.
 //
@@ -98,14 +95,14 @@ func (r *Request) noteRendered(w *walk, end int, as rendering) {
 // template, cache_salt and so on). The order of the members does not matter. Blocks hashes the bytes of
 // the body. The tools come first, because templates render them early. Then come the messages or the
 // prompt without the last bracket, so that the next turn of a chat continues where this one ended. Only
-// full blocks count, at most 16384. An image, sound or video counts for 16, and text begins a new block
-// after it. The same body has the same hashes in every process. The result is
+// full blocks count, at most 16384. An image, sound or video counts for mediaBytes, and text begins a new
+// block after it. The same body has the same hashes in every process. The result is
 // nil if there is no prompt, several prompts, or a prompt of embeddings.
 //
 // The first call after Parse computes the hashes, so a caller that does not need them does not pay for
-// them. They are valid until Parse or Reset.
-func (r *Request) Blocks() []uint64 {
-	r.hashPrompt()
+// them, and later ones return the same. They are valid until Parse or Reset.
+func (r *Request) Blocks(blockBytes int) []uint64 {
+	r.hashPrompt(blockBytes)
 	return r.blocks
 }
 
@@ -113,16 +110,16 @@ func (r *Request) Blocks() []uint64 {
 // differ in the prompt's shape (see Blocks) or in the messages up to the first one that is not from the
 // system, 64 KiB at most. It is 0 for a plain prompt, which does not show where its first turn ends, and
 // if Blocks is nil because there is no single prompt. It is valid as long as Blocks.
-func (r *Request) Conversation() uint64 {
-	r.hashPrompt()
+func (r *Request) Conversation(blockBytes int) uint64 {
+	r.hashPrompt(blockBytes)
 	return r.conversation
 }
 
-func (r *Request) hashPrompt() {
-	if r.hashed {
+func (r *Request) hashPrompt(blockBytes int) {
+	if r.block > 0 {
 		return
 	}
-	r.hashed = true
+	r.block = blockBytes
 	p := r.promptSpan()
 	if p.end-p.at < 2 || r.promptCount() != 1 || r.raw(fieldPromptEmbeds) != nil {
 		return
@@ -145,12 +142,12 @@ func (r *Request) hashPrompt() {
 	r.conversation = r.open(chain, r.blocks[first:], p)
 }
 
-// mediaBlocks is how many blocks an image, sound or video counts for: about as many as text with its tokens.
-const mediaBlocks = 16
+// mediaBytes is how many bytes an image, sound or video counts for, in blocks: about as many as text with its tokens.
+const mediaBytes = 4096
 
 // chainMedia appends the hashes of an image, sound or video. It returns a hash of everything so far.
 func (r *Request) chainMedia(chain, sum uint64) uint64 {
-	for range min(mediaBlocks, maxBlocks-len(r.blocks)) {
+	for range min(max(mediaBytes/r.block, 1), maxBlocks-len(r.blocks)) {
 		chain = mix(chain, sum)
 		r.blocks = append(r.blocks, chain)
 	}
@@ -168,18 +165,18 @@ func (p item) hash(b []byte) uint64 {
 // open hashes how the chat at p begins, for Conversation. blocks are those of p, chain is the hash
 // before them.
 func (r *Request) open(chain uint64, blocks []uint64, p span) uint64 {
-	end, most := r.opening, openingBlocks
+	end, most := r.opening, max(openingBytes/r.block, 1)
 	if end == 0 {
 		return 0
 	}
-	if len(r.parts) > 0 && r.parts[0].at < end { // the blocks are not BlockBytes each
+	if len(r.parts) > 0 && r.parts[0].at < end { // the blocks are not of the same size
 		if first := r.parts[0]; first.id != 0 {
-			return mix(mix(chain, xxhash.Sum64(r.s.b[p.at:min(first.at, p.at+most*BlockBytes)])), first.id)
+			return mix(mix(chain, xxhash.Sum64(r.s.b[p.at:min(first.at, p.at+most*r.block)])), first.id)
 		}
-		return mix(chain, xxhash.Sum64(r.s.b[p.at:min(end, p.at+most*BlockBytes)]))
+		return mix(chain, xxhash.Sum64(r.s.b[p.at:min(end, p.at+most*r.block)]))
 	}
-	full := (end - p.at) / BlockBytes
-	rest := r.s.b[p.at+full*BlockBytes : end]
+	full := (end - p.at) / r.block
+	rest := r.s.b[p.at+full*r.block : end]
 	if most = min(most, len(blocks)); full > most {
 		full, rest = most, nil
 	}
@@ -192,12 +189,12 @@ func (r *Request) open(chain uint64, blocks []uint64, p span) uint64 {
 // chain appends the hashes of the full blocks of p. It returns a hash of everything so far, the
 // rest of p included.
 func (r *Request) chain(chain uint64, p []byte) uint64 {
-	n := min(len(p)/BlockBytes, maxBlocks-len(r.blocks))
+	n := min(len(p)/r.block, maxBlocks-len(r.blocks))
 	r.blocks = slices.Grow(r.blocks, n)
 	for range n {
-		chain = mix(chain, xxhash.Sum64(p[:BlockBytes]))
+		chain = mix(chain, xxhash.Sum64(p[:r.block]))
 		r.blocks = append(r.blocks, chain)
-		p = p[BlockBytes:]
+		p = p[r.block:]
 	}
 	return mix(chain, xxhash.Sum64(p))
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 )
 
+// blockBytes is the size of most tests' blocks, and mediaBlocks how many of them an image counts for.
+const blockBytes, mediaBlocks = 256, mediaBytes / 256
+
 // prose is n bytes of text that does not repeat.
 func prose(seed uint64, n int) string {
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -43,7 +46,7 @@ func TestBlocksOfTwoRequests(t *testing.T) {
 	}{
 		{"the same", Chat, chat("", first), chat("", first), all},
 		{"the next turn", Chat, chat("", first), chat("", first+","+message("assistant", more)+","+message("user", "and?")), all},
-		{"another question", Chat, chat("", first), chat("", message("system", sys)+","+message("user", more)), 3000 / BlockBytes},
+		{"another question", Chat, chat("", first), chat("", message("system", sys)+","+message("user", more)), 3000 / blockBytes},
 		{"members in another order", Chat, chat(`"cache_salt":"s","documents":[1],`, first),
 			`{"documents":[1],"messages":[` + first + `],"cache_salt":"s","model":"m"}`, all},
 		{"sampling does not matter", Chat, chat("", first),
@@ -51,7 +54,7 @@ func TestBlocksOfTwoRequests(t *testing.T) {
 		{"null is absent", Chat, chat("", first), chat(`"tools":null,"cache_salt":null,"documents":null,`, first), all},
 		{"another model", Chat, chat("", first), `{"model":"n","messages":[` + first + `]}`, 0},
 		{"other tools", Chat, chat(tools, first), chat("", first), 0},
-		{"the tools are part of the prompt", Chat, chat(tools, message("user", user)), chat(tools, message("user", more)), 1000 / BlockBytes},
+		{"the tools are part of the prompt", Chat, chat(tools, message("user", user)), chat(tools, message("user", more)), 1000 / blockBytes},
 		{"cache_salt", Chat, chat(`"cache_salt":"s",`, first), chat(`"cache_salt":"t",`, first), 0},
 		{"chat_template_kwargs", Chat, chat(`"chat_template_kwargs":{"a":1},`, first), chat("", first), 0},
 		{"escaped model", Chat, chat("", first), `{"model":"\u006d","messages":[` + first + `]}`, all},
@@ -63,7 +66,7 @@ func TestBlocksOfTwoRequests(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := parse(t, c.api, c.a).Blocks(), parse(t, c.api, c.b).Blocks()
+			a, b := parse(t, c.api, c.a).Blocks(blockBytes), parse(t, c.api, c.b).Blocks(blockBytes)
 			want := c.want
 			if want == all {
 				want = len(a)
@@ -72,6 +75,22 @@ func TestBlocksOfTwoRequests(t *testing.T) {
 				t.Errorf("%d blocks in common of %d and %d, want %d", common(a, b), len(a), len(b), want)
 			}
 		})
+	}
+}
+
+// Other sizes of a block have as many blocks as fit, of which the first say what larger ones say too.
+func TestBlocksOfOtherSizes(t *testing.T) {
+	text := prose(1, 10_000)
+	for _, size := range []int{64, 256, 1000, 64 << 10} {
+		a := parse(t, Completions, `{"prompt":"`+text+`"}`).Blocks(size)
+		b := parse(t, Completions, `{"prompt":"`+text[:5000]+`"}`).Blocks(size)
+		if len(a) != len(text)/size || len(b) != 5000/size || !slices.Equal(a[:len(b)], b) {
+			t.Errorf("%d bytes: %d and %d blocks", size, len(a), len(b))
+		}
+	}
+	r := parse(t, Chat, `{"messages":[{"role":"user","content":"`+text+`"}]}`)
+	if r.Conversation(64) == 0 || len(r.Blocks(64)) < 10_000/64 {
+		t.Errorf("%d blocks of a chat, conversation %d", len(r.Blocks(64)), r.Conversation(64))
 	}
 }
 
@@ -91,7 +110,7 @@ func TestRequestsWithoutBlocks(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := parse(t, c.api, c.body)
-			if n := len(r.Blocks()); n != 0 {
+			if n := len(r.Blocks(blockBytes)); n != 0 {
 				t.Errorf("%d blocks", n)
 			}
 		})
@@ -107,11 +126,11 @@ func TestToolsArePartOfThePromptsSize(t *testing.T) {
 
 func TestBlocksAreBounded(t *testing.T) {
 	r := parse(t, Completions, `{"prompt":"`+prose(1, 5<<20)+`"}`)
-	if n := len(r.Blocks()); n != 16384 {
+	if n := len(r.Blocks(blockBytes)); n != 16384 {
 		t.Errorf("%d blocks of 5 MiB", n)
 	}
 	r.Reset()
-	if r.Blocks() != nil {
+	if r.Blocks(blockBytes) != nil {
 		t.Error("a Request keeps the room of a huge prompt")
 	}
 	r = parse(t, Chat, `{`+strings.Repeat(`"tools":1,`, 1000)+`"messages":[1]}`)
@@ -124,8 +143,8 @@ func TestBlocksAreBounded(t *testing.T) {
 func TestBlocksAreTheSameInEachProcess(t *testing.T) {
 	r := parse(t, Chat, `{"model":"m","tools":[1],"cache_salt":"s","messages":[{"role":"user","content":"`+strings.Repeat("x", 600)+`"}]}`)
 	want := []uint64{0x6e72a470caa4c560, 0x8fe9cba1d816b0fa}
-	if got := r.Blocks(); !slices.Equal(got, want) || r.Conversation() != 0xb8e2635e3d967890 {
-		t.Errorf("blocks %#x, conversation %#x", got, r.Conversation())
+	if got := r.Blocks(blockBytes); !slices.Equal(got, want) || r.Conversation(blockBytes) != 0xb8e2635e3d967890 {
+		t.Errorf("blocks %#x, conversation %#x", got, r.Conversation(blockBytes))
 	}
 }
 
@@ -149,13 +168,13 @@ func TestConversation(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := parse(t, Chat, c.a).Conversation(), parse(t, Chat, c.b).Conversation()
+			a, b := parse(t, Chat, c.a).Conversation(blockBytes), parse(t, Chat, c.b).Conversation(blockBytes)
 			if a == 0 || b == 0 || (a == b) != c.same {
 				t.Errorf("%#x and %#x, want the same: %v", a, b, c.same)
 			}
 		})
 	}
-	if got := parse(t, Completions, `{"prompt":"`+prose(5, 9000)+`"}`).Conversation(); got != 0 {
+	if got := parse(t, Completions, `{"prompt":"`+prose(5, 9000)+`"}`).Conversation(blockBytes); got != 0 {
 		t.Errorf("a plain prompt, whose first turn nobody knows: %#x", got)
 	}
 }
@@ -173,10 +192,10 @@ func FuzzBlocks(f *testing.F) {
 			return
 		}
 		want := 0
-		for x, y = x[:len(x)-1], y[:len(y)-1]; len(x) >= BlockBytes && len(y) >= BlockBytes && x[:BlockBytes] == y[:BlockBytes]; want++ {
-			x, y = x[BlockBytes:], y[BlockBytes:]
+		for x, y = x[:len(x)-1], y[:len(y)-1]; len(x) >= blockBytes && len(y) >= blockBytes && x[:blockBytes] == y[:blockBytes]; want++ {
+			x, y = x[blockBytes:], y[blockBytes:]
 		}
-		if got := common(rx.Blocks(), ry.Blocks()); got != want {
+		if got := common(rx.Blocks(blockBytes), ry.Blocks(blockBytes)); got != want {
 			t.Errorf("%d hashes in common, %d blocks", got, want)
 		}
 	})
@@ -195,7 +214,7 @@ func BenchmarkBlocks(b *testing.B) {
 					if err := r.Parse(Chat, body); err != nil {
 						b.Fatal(err)
 					}
-					if hash && r.Conversation() == 0 { // also hashes the blocks
+					if hash && r.Conversation(blockBytes) == 0 { // also hashes the blocks
 						b.Fatal("not hashed")
 					}
 				}

@@ -62,7 +62,7 @@ func FuzzPrompt(f *testing.F) {
 		if size < 0 || media == 0 && size != r.PromptBytes() {
 			t.Errorf("%q: %d bytes of text, %d media", body, size, media)
 		}
-		if n := len(r.Blocks()); n > r.PromptBytes()/BlockBytes+mediaBlocks*media {
+		if n := len(r.Blocks(blockBytes)); n > r.PromptBytes()/blockBytes+mediaBlocks*media {
 			t.Errorf("%q: %d blocks", body, n)
 		}
 	})

@@ -203,15 +203,15 @@ func TestBlocksOfAnImage(t *testing.T) {
 		return &r
 	}
 	first, next, other := turn("A", ""), turn("A", `,{"role":"user","content":"`+strings.Repeat("more ", 8000)+`"}`), turn("B", "")
-	n := len(first.Blocks())
+	n := len(first.Blocks(blockBytes))
 	if n < 10+mediaBlocks || n > 11+mediaBlocks {
 		t.Errorf("%d blocks, want %d of the text and %d of the image", n, 10, mediaBlocks)
 	}
-	if m := len(next.Blocks()); m < n+155 || m > n+160 {
+	if m := len(next.Blocks(blockBytes)); m < n+155 || m > n+160 {
 		t.Errorf("%d blocks with 40,000 bytes more, %d before", m, n)
 	}
 	same := func(r *Request) (n int) {
-		for n < len(r.Blocks()) && n < len(first.Blocks()) && r.Blocks()[n] == first.Blocks()[n] {
+		for n < len(r.Blocks(blockBytes)) && n < len(first.Blocks(blockBytes)) && r.Blocks(blockBytes)[n] == first.Blocks(blockBytes)[n] {
 			n++
 		}
 		return n
@@ -222,8 +222,8 @@ func TestBlocksOfAnImage(t *testing.T) {
 	if got := same(other); got != 10 {
 		t.Errorf("a chat with another image has %d blocks of the text, want 10", got)
 	}
-	if first.Conversation() != next.Conversation() || first.Conversation() == 0 || first.Conversation() == other.Conversation() {
-		t.Errorf("conversations %x, %x and, with another image, %x", first.Conversation(), next.Conversation(), other.Conversation())
+	if first.Conversation(blockBytes) != next.Conversation(blockBytes) || first.Conversation(blockBytes) == 0 || first.Conversation(blockBytes) == other.Conversation(blockBytes) {
+		t.Errorf("conversations %x, %x and, with another image, %x", first.Conversation(blockBytes), next.Conversation(blockBytes), other.Conversation(blockBytes))
 	}
 }
 
@@ -238,7 +238,7 @@ func TestMediaWithinMedia(t *testing.T) {
 		if size, media := r.PromptText(); size < 0 || media != 2 || size != r.PromptBytes()-len(part)-len(`{"type":"image"}`) {
 			t.Errorf("%s: %d bytes of text and %d media, want 2", part, size, media)
 		}
-		if n := len(r.Blocks()); n != 2*mediaBlocks {
+		if n := len(r.Blocks(blockBytes)); n != 2*mediaBlocks {
 			t.Errorf("%s: %d blocks, want %d", part, n, 2*mediaBlocks)
 		}
 	}
@@ -257,7 +257,7 @@ func TestMediaByUUID(t *testing.T) {
 		if len(ids) != 1 || len(whole.MediaIDs(nil, true)) != 0 || !slices.Equal(ids, whole.MediaIDs(nil, false)) {
 			t.Errorf("%s has the ids %x, and the whole image %x", alone, ids, whole.MediaIDs(nil, false))
 		}
-		if n := len(r.Blocks()); n < mediaBlocks || !slices.Equal(r.Blocks()[:mediaBlocks], whole.Blocks()[:mediaBlocks]) || r.Conversation() != whole.Conversation() {
+		if n := len(r.Blocks(blockBytes)); n < mediaBlocks || !slices.Equal(r.Blocks(blockBytes)[:mediaBlocks], whole.Blocks(blockBytes)[:mediaBlocks]) || r.Conversation(blockBytes) != whole.Conversation(blockBytes) {
 			t.Errorf("%s is another prompt than the whole image", alone)
 		}
 		if _, media := r.PromptText(); media != 1 || r.Media() != 0 {

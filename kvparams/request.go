@@ -45,7 +45,7 @@ type Request struct {
 	held         Parts      // all of them
 	rendered     []rendered // see shapesPrompt
 	opening      int        // end of the first message that is not the system's; 0 if there is none
-	hashed       bool       // blocks and conversation are made
+	block        int        // bytes of each of the blocks; 0: these and conversation are not made
 	blocks       []uint64
 	conversation uint64
 }
@@ -89,7 +89,7 @@ func (r *Request) Reset() {
 	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds, r.served = nil, false, false, 1, -1, 1, false
 	r.ownTokens, r.media, r.parts, r.held = false, r.media[:0], r.parts[:0], Parts{}
 	r.salt = r.salt[:0]
-	r.rendered, r.opening, r.hashed, r.blocks, r.conversation = r.rendered[:0], 0, false, r.blocks[:0], 0
+	r.rendered, r.opening, r.block, r.blocks, r.conversation = r.rendered[:0], 0, 0, r.blocks[:0], 0
 	if cap(r.blocks) > keptBlocks {
 		r.blocks = nil
 	}

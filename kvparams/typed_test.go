@@ -234,19 +234,19 @@ func TestBlocksOfOtherAPIs(t *testing.T) {
 		want int // blocks in common; -1 for all
 	}{
 		{Messages, `{"system":"` + sys + `","messages":["` + user + `"]}`, `{"messages":["` + user + `"],"system":"` + sys + `"}`, -1},
-		{Messages, `{"system":"` + sys + `","messages":["` + user + `"]}`, `{"system":"` + sys + `","messages":["x"]}`, 3000 / BlockBytes},
+		{Messages, `{"system":"` + sys + `","messages":["` + user + `"]}`, `{"system":"` + sys + `","messages":["x"]}`, 3000 / blockBytes},
 		{Messages, `{"system":"` + sys + `","messages":["` + user + `"]}`, `{"messages":["` + user + `"]}`, 0},
 		{Messages, `{"thinking":{"type":"adaptive"},"messages":["` + user + `"]}`, `{"messages":["` + user + `"]}`, 0},
 		{Responses, `{"instructions":"` + sys + `","input":"` + user + `"}`, `{"input":"` + user + `!","instructions":"` + sys + `"}`, -1},
-		{Responses, `{"tools":["` + sys + `"],"input":"` + user + `"}`, `{"tools":["` + sys + `"],"input":"x"}`, 3000 / BlockBytes},
-		{Generate, `{"token_ids":[` + strings.Repeat("11,", 500) + `1]}`, `{"token_ids":[` + strings.Repeat("11,", 400) + `1]}`, 400 * 3 / BlockBytes},
+		{Responses, `{"tools":["` + sys + `"],"input":"` + user + `"}`, `{"tools":["` + sys + `"],"input":"x"}`, 3000 / blockBytes},
+		{Generate, `{"token_ids":[` + strings.Repeat("11,", 500) + `1]}`, `{"token_ids":[` + strings.Repeat("11,", 400) + `1]}`, 400 * 3 / blockBytes},
 	} {
 		var r Request
 		parse := func(body string) []uint64 {
 			if err := r.Parse(c.api, []byte(body)); err != nil {
 				t.Fatal(err)
 			}
-			return append([]uint64(nil), r.Blocks()...)
+			return append([]uint64(nil), r.Blocks(blockBytes)...)
 		}
 		a, b := parse(c.a), parse(c.b)
 		want := c.want
@@ -312,7 +312,7 @@ func FuzzAPIs(f *testing.F) {
 		plain, prefill := join(r.AppendPlain(nil)), join(nixl{}.AppendPrefill(nil, &r, nil))
 		r.Bypass()
 		r.ForcedTool()
-		r.Blocks()
+		r.Blocks(blockBytes)
 		if !strict([]byte(plain)) || !strict([]byte(prefill)) {
 			t.Fatalf("%q: decode gets %q, prefill gets %q", body, plain, prefill)
 		}

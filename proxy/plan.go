@@ -193,7 +193,8 @@ func (p *prefillLeg) want(tried []*router.Backend) router.Want {
 func (c *completion) want(role router.Role, skip []*router.Backend) router.Want {
 	w := router.Want{Role: role, Skip: skip, Tokens: c.tokens, Model: c.req.Model(), Key: c.session(c.snap.AffinityHeaders())}
 	if c.snap.Remembers(role) {
-		w.Prefix, w.Conversation = c.req.Blocks(), c.req.Conversation()
+		block := router.PrefixBlock(c.snap)
+		w.Prefix, w.Conversation = c.req.Blocks(block), c.req.Conversation(block)
 	}
 	return w
 }

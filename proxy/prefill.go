@@ -339,7 +339,7 @@ func (p *prefillLeg) answered(b *router.Backend) *leg.Failure {
 	}
 	p.cached, p.prompt = ans.CachedTokens, ans.PromptTokens
 	if c.snap.Remembers(router.Prefill) {
-		p.Lease.Told(c.req.Blocks(), ans.PromptTokens, ans.CachedTokens)
+		p.Lease.Told(c.req.Blocks(router.PrefixBlock(c.snap)), ans.PromptTokens, ans.CachedTokens)
 	}
 	if !c.dialect().HandleInAnswer() {
 		return nil

@@ -106,6 +106,9 @@ func (c Config) ChosenDecodePolicy() string {
 	return "least_request"
 }
 
+// defaultPrefixBlock is about 64 tokens of English, four blocks of vLLM's default size.
+const defaultPrefixBlock = 256
+
 // Routing says how the policies learn about the engines.
 type Routing struct {
 	// Poll is the time between two readings of an engine's own /metrics. With 0, xpyd reads none. In
@@ -115,6 +118,8 @@ type Routing struct {
 	// remembers which backend has had which prompts. With 0, it remembers none. A table takes half of
 	// the memory, and the router makes it only if needed.
 	PrefixMemory int64 `mapstructure:"prefix_memory"`
+	// PrefixBlock is how many bytes of a prompt a hash of Want.Prefix stands for.
+	PrefixBlock int64 `mapstructure:"prefix_block"`
 	// KVEventsMemory is about how many bytes what is known of the blocks of all engines may take that say it by events.
 	// All of them have the same part of it.
 	KVEventsMemory int64 `mapstructure:"kv_events_memory"`
@@ -178,6 +183,6 @@ func DefaultConfig() Config {
 			SlowAfter: time.Minute,
 		},
 		Goal:    Goal{TTFT: 10 * time.Second, TPOT: 200 * time.Millisecond, Errors: 0.001},
-		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20, KVEventsMemory: 64 << 20},
+		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20, PrefixBlock: defaultPrefixBlock, KVEventsMemory: 64 << 20},
 	}
 }

@@ -34,7 +34,7 @@ func (n News) Removed(keys []uint64) {
 
 // Grown notes that the engine has stored new blocks of so many tokens.
 func (n News) Grown(tokens int) {
-	n.b.cache.Grow(int(float64(tokens) * n.b.router.tokenBytes.Load() / prefix.BlockBytes))
+	n.b.cache.Grow(int(float64(tokens) * n.b.router.tokenBytes.Load() / blockBytes(n.b.router)))
 }
 
 // Cleared notes that the engine's cache is empty.

@@ -360,6 +360,32 @@ func TestDrainKeepsThePrefixMemory(t *testing.T) {
 	}
 }
 
+// Hashes of blocks of another size say nothing of the former ones.
+func TestReloadOfTheBlockSizeForgets(t *testing.T) {
+	r := newPrefixRouter(t, 2, 3)
+	load := func(block int64) {
+		cfg := poolsWith(nil)
+		cfg.Routing.PrefixMemory, cfg.Routing.PrefixBlock, cfg.PrefillPolicy = 1<<20, block, "prefix"
+		if _, err := r.Reload(cfg, 0.25, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(256)
+	prompt := want(Prefill, text(7, 10)...)
+	had := named(t, r.Snapshot(), serveNow(t, r, prompt))
+	tokens := had.CacheEstimate().Capacity
+	if load(256); r.Snapshot().Cached(prompt, had) == 0 {
+		t.Error("a reload of the same size has forgotten a prompt")
+	}
+	if load(1024); r.Snapshot().Cached(prompt, had) != 0 || PrefixBlock(r.Snapshot()) != 1024 {
+		t.Errorf("blocks of %d bytes, and %d tokens of the prompt in the cache", PrefixBlock(r.Snapshot()), r.Snapshot().Cached(prompt, had))
+	}
+	serveNow(t, r, prompt)
+	if now := had.CacheEstimate().Capacity; now < tokens-10 || now > tokens+10 {
+		t.Errorf("the cache holds %d tokens, before %d", now, tokens)
+	}
+}
+
 func TestPrefixAllocatesNothing(t *testing.T) {
 	r := newPrefixRouter(t, 4, 1)
 	s, w := r.Snapshot(), want(Prefill, text(1, 300)...)

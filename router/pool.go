@@ -25,6 +25,7 @@ type pool struct {
 	limit      int64          // leases on one backend; 0 means no limit
 
 	prefix *prefix.Table // which backend has had which prompts; nil if that is not remembered
+	block  int64         // Routing.PrefixBlock of the hashes in it
 
 	models *atomic.Pointer[listing] // what they list; holds nil while nothing is known
 

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"slices"
 
 	"xpyd/router/prefix"
@@ -16,7 +17,8 @@ func (p *pool) remember(rt Routing, old *pool) {
 	if _, asks := p.policy.(prefixed); memory <= 0 || !asks && !rt.EstimateCaches {
 		return
 	}
-	if p.prefix = old.prefix; p.prefix == nil || p.prefix.Memory() != memory {
+	p.block = rt.PrefixBlock
+	if p.prefix = old.prefix; p.prefix == nil || p.prefix.Memory() != memory || p.block != old.block {
 		p.prefix = prefix.NewTable(memory)
 	}
 }
@@ -46,8 +48,19 @@ func (b *Backend) resize() {
 	if e := b.engine.Load(); e != nil && e.KVTokens() > 0 {
 		tokens = e.KVTokens()
 	}
-	b.cache.Resize(float64(tokens) * b.router.tokenBytes.Load() / prefix.BlockBytes)
+	b.cache.Resize(float64(tokens) * b.router.tokenBytes.Load() / blockBytes(b.router))
 }
+
+// blockBytes is Routing.PrefixBlock, or the default before the router has a configuration.
+func blockBytes(r *Router) float64 {
+	if s := r.Snapshot(); s != nil {
+		return float64(PrefixBlock(s))
+	}
+	return defaultPrefixBlock
+}
+
+// PrefixBlock is Routing.PrefixBlock.
+func PrefixBlock(s *Snapshot) int { return int(cmp.Or(s.routing.PrefixBlock, defaultPrefixBlock)) }
 
 // Remembers reports whether the role's pool uses the prefix of a Want. If not, the caller need not hash
 // the prompt.
@@ -132,7 +145,7 @@ type CacheEstimate struct {
 // CacheEstimate can be compared with PrefixQueries and PrefixHits of Engine.
 func (b *Backend) CacheEstimate() CacheEstimate {
 	queries, hits := b.cache.Counts()
-	tokens := float64(b.cache.Capacity()) * prefix.BlockBytes / b.router.tokenBytes.Load()
+	tokens := float64(b.cache.Capacity()) * blockBytes(b.router) / b.router.tokenBytes.Load()
 	return CacheEstimate{queries, hits, int64(tokens)}
 }
 

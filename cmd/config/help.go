@@ -133,6 +133,7 @@ var keyHelp = map[string]string{
 
 	"routing.poll":             "time between two readings of an engine's /metrics. Policies that go by load, and the prices of pd.mode auto, then include requests that others send to the engine. If 0, xpyd does not read, and counts only what this process sends. xpyd makes at most 256 readings a second, so with more engines it reads each one less often",
 	"routing.kv_events_memory": "memory for what the KV events of all engines say of their blocks (kv_events after an engine's URL), 64 bytes a block. Each engine may use the same part of it",
+	"routing.prefix_block":     "bytes of a prompt in a block of that record, as llm-d's hashBlockSize; about 4 bytes are a token. Smaller blocks tell prompts apart that begin alike for less, and take more memory. All replicas need the same value",
 	"routing.prefix_memory":    "memory in which policy prefix records which engine has had which prompts. Each pool with policy prefix uses half of it. With pd.mode auto or pd.threshold_tokens, both pools do. If 0, xpyd records nothing, and prefix works like least_tokens. If not set, at most a sixteenth of the cgroup's memory limit",
 
 	"log.level":  "lowest `level` of the lines that xpyd writes: debug, info, warn, error",

@@ -75,6 +75,8 @@ func TestConfigRefusals(t *testing.T) {
 			`config: health.eject_max: "10s" must not be below health.eject_for, 30s (flag --health-eject-max, XPYD_HEALTH_EJECT_MAX)`},
 		{"prefix memory of a byte", []string{"--routing-prefix-memory=1"}, nil,
 			`config: routing.prefix_memory: "1" must be 0, or at least 1MiB (flag --routing-prefix-memory, XPYD_ROUTING_PREFIX_MEMORY)`},
+		{"blocks of a few bytes", []string{"--routing-prefix-block=5"}, nil,
+			`config: routing.prefix_block: "5" must be 64 to 64KiB (flag --routing-prefix-block, XPYD_ROUTING_PREFIX_BLOCK)`},
 		{"release", []string{"--kv-release=never"}, nil,
 			`config: kv.release: "never" must be one of auto, reject, decode, off (flag --kv-release, XPYD_KV_RELEASE)`},
 		{"policy", []string{"--decode-policy=fastest"}, nil,

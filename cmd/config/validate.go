@@ -275,6 +275,9 @@ func (c *Config) checkTogether() error {
 	if m := c.Router.Routing.PrefixMemory; m > 0 && m < minPrefixMemory {
 		return invalid("routing.prefix_memory", SizeText(m), "must be 0, or at least "+SizeText(minPrefixMemory))
 	}
+	if b := c.Router.Routing.PrefixBlock; b < 64 || b > 64<<10 {
+		return invalid("routing.prefix_block", SizeText(b), "must be 64 to 64KiB")
+	}
 	if m := c.Router.Routing.KVEventsMemory; m < minEventsMemory {
 		return invalid("routing.kv_events_memory", SizeText(m), "must be at least "+SizeText(minEventsMemory))
 	}

@@ -72,7 +72,7 @@ type chat struct {
 	id     uint64
 	plain  bool
 	bytes  int
-	prefix []uint64 // of whole blocks of prefix.BlockBytes
+	prefix []uint64 // of whole blocks of 256 bytes
 	ends   []int    // tokens up to the end of each
 	tokens []uint32
 	keys   []uint64 // of the engine's whole blocks
@@ -187,7 +187,7 @@ func (c *chat) say(r *rand.Rand, words int) {
 				c.keys = append(c.keys, max(1, c.sum*31+i))
 			}
 		}
-		if c.bytes += wordBytes; c.bytes%prefix.BlockBytes == 0 {
+		if c.bytes += wordBytes; c.bytes%256 == 0 {
 			c.prefix, c.ends = append(c.prefix, c.sum), append(c.ends, len(c.tokens))
 		}
 	}

@@ -21,7 +21,7 @@ type News struct {
 type Heard struct {
 	Keys   []uint64 // of its marks
 	Ends   []int32  // blocks before each mark
-	Blocks int      // of BlockBytes
+	Blocks int      // as the prompts are hashed
 	Tokens int      // as the engine has counted them
 	Cached int      // of these, found in the engine's cache
 }

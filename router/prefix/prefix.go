@@ -3,8 +3,6 @@
 package prefix
 
 const (
-	// BlockBytes is how many bytes of a prompt one hash stands for.
-	BlockBytes = 256
 	// tickNanos is the unit of time in which the tables count how long a line was not used.
 	tickNanos = 1 << 30
 )
