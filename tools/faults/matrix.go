@@ -233,11 +233,6 @@ func edgeRows() []row {
 			"TestRoleChangeUnderLoad", "TestNoLeaseAfterDrained", "TestOldSnapshotTurnsToTheNewOne"},
 		alone: []string{"TestStateFileKeepsChanges", "TestChangesThatAreRefused", "TestReloadChangesTimeoutsAndLimits"},
 	}, {
-		id: "T48", what: "engines without a role: one dies that is P and D of two requests, or is left alone; the client leaves; ctl role under load: right answers, both legs never on one engine, nothing pinned",
-		tests: []string{"TestAnEngineDiesInBothRoles", "TestClientLeavesEnginesWithoutARole", "TestRolesChangeUnderLoad",
-			"TestNoRequestHasBothLegsOnOneEngine", "TestNoHandleGoesBackToItsEngine"},
-		alone: []string{"TestAnEngineWithoutARoleIsLeftAlone"},
-	}, {
 		id: "T43", what: "relayed routes: the engine refuses, fails, breaks off at each byte, freezes or stalls in a stream; the client leaves; too many: one more engine where that may be, else an error that says so, never a clean end of a part",
 		alone: []string{"TestRelayedRetries", "TestRelayedAnswerCutAtEachByte", "TestRelayedStreamCutAtEachByte",
 			"TestRelayedEngineThatFreezes", "TestRelayedPoolsThatAreDown", "TestTranscriptionThatBreaksOff",
@@ -259,5 +254,10 @@ func edgeRows() []row {
 	}, {
 		id: "T47", what: "an engine accepts, its health check passes and it gives nothing: its legs go elsewhere, its streams end later, it comes back; one that is only busy stays",
 		tests: []string{"TestWedgedEngineLosesItsLegs", "TestStreamsOfAWedgedEngineEnd", "TestExpiredDeadlinesOnlyRaiseADoubt"},
+	}, {
+		id: "T48", what: "engines without a role: one dies that is P and D of two requests, or is left alone; the client leaves; ctl role under load: right answers, both legs never on one engine, nothing pinned",
+		tests: []string{"TestAnEngineDiesInBothRoles", "TestClientLeavesEnginesWithoutARole", "TestRolesChangeUnderLoad",
+			"TestNoRequestHasBothLegsOnOneEngine", "TestNoHandleGoesBackToItsEngine"},
+		alone: []string{"TestAnEngineWithoutARoleIsLeftAlone"},
 	}}
 }
