@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,6 +22,8 @@ const (
 	neverSplits   = policyPrefix + "+" + modeNever
 	candidate     = policyPrefix + "+" + modeAuto
 	baseline      = "round_robin"
+	wholeEngines  = "whole"    // all engines serve whole, without a prefill pool
+	noRoles       = "no-roles" // all engines without a role, with pd.mode auto
 	nameOracle    = "oracle" // it splits all
 )
 
@@ -35,6 +38,7 @@ func oracles() []struct{ name, mode string } {
 type contender struct {
 	name     string
 	sessions bool // its requests name their session, which it goes by
+	onePool  bool // it has the engines of both pools in one
 	start    func(ctx context.Context, dir string, to process.Pools) (p *process.Process, addr string, err error)
 }
 
@@ -42,7 +46,7 @@ type contender struct {
 // pd.mode if that is not always, and vllm-router's.
 func standard() []string {
 	return []string{
-		candidate, splits, neverSplits,
+		candidate, splits, neverSplits, wholeEngines, noRoles,
 		"least_tokens", "least_request", "power_of_two", policySession, baseline, "random",
 		routerPrefix + "cache_aware", routerPrefix + "power_of_two", routerPrefix + baseline,
 	}
@@ -75,6 +79,24 @@ func (o *Options) xpyd(name string) (contender, error) {
 	}}, nil
 }
 
+// together is xpyd with all engines in one pool.
+func (o *Options) together(name string) contender {
+	return contender{name: name, onePool: true, start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
+		flags := []string{"--pd-mode", modeAuto}
+		for _, addr := range to.Decode {
+			flags = append(flags, "--engine", "http://"+addr)
+		}
+		if name == wholeEngines {
+			flags = []string{"--pd-mode", modeNever, "--decode-policy", policyPrefix, "--decode", "http://" + strings.Join(to.Decode, ",http://")}
+		}
+		x, err := process.Serve(ctx, filepath.Join(dir, "xpyd.log"), nil, o.Xpyd, flags...)
+		if err != nil {
+			return nil, "", err
+		}
+		return x.Process, x.Addr, nil
+	}}
+}
+
 // router is vllm-router with one of its policies.
 func (o *Options) router(name string) (contender, error) {
 	path := process.Find("vllm-router", o.VLLMRouter)
@@ -89,7 +111,10 @@ func (o *Options) router(name string) (contender, error) {
 
 // contender is the one of that name.
 func (o *Options) contender(name string) (contender, error) {
-	if strings.HasPrefix(name, routerPrefix) {
+	switch {
+	case name == wholeEngines || name == noRoles:
+		return o.together(name), nil
+	case strings.HasPrefix(name, routerPrefix):
 		return o.router(name)
 	}
 	return o.xpyd(name)

@@ -24,7 +24,11 @@ func (o *Options) measure(ctx context.Context, s *scenario, c contender) (f figu
 		return nil, nil, fmt.Errorf("find the directory of %s: %w", c.name, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	engines, pools, err := startEngines(ctx, o.Self, dir, enginePlan{Prefill: s.on.prefill, Decode: s.on.decode, Each: s.engines})
+	plan := enginePlan{Prefill: s.on.prefill, Decode: s.on.decode, Each: s.engines}
+	if c.onePool {
+		plan.Prefill, plan.Decode = 0, plan.Prefill+plan.Decode
+	}
+	engines, pools, err := startEngines(ctx, o.Self, dir, plan)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,10 +33,13 @@ func (m *Measurement) verdicts() []report.Verdict {
 	return all
 }
 
-// judgeBest compares with the best of all others, by their medians.
+// judgeBest compares with the best of all others that have the engines in two pools, by their medians.
 func (m *Measurement) judgeBest() report.Verdict {
 	best, name := math.Inf(1), ""
 	for _, row := range m.Rows {
+		if row.Name == wholeEngines || row.Name == noRoles {
+			continue
+		}
 		if v := row.Spread(ttft90).Median; !strings.HasPrefix(row.Name, nameOracle) && row.Name != candidate && v < best {
 			best, name = v, row.Name
 		}
