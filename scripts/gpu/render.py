@@ -3,7 +3,8 @@
   render.py --add FOLDER... NAME  keeps FOLDER/summary.json (or the ucx.json of ucx.py), without what no table shows,
                                 as results/NAME.json. The steps of several folders stand one after the other, for
                                 plans with the same engines and contenders. In place of a folder, a file of results/
-                                adds what was kept before
+                                adds what was kept before. +FOLDER lends what others than engines without a role did with
+                                the same requests, where they did not run in the other folders
   render.py                     replaces each block of docs/results/gpu.md between <!-- NAME TABLE --> and <!-- end -->
                                 and draws docs/results/img/gpu-NAME.svg for each block <!-- NAME pareto -->
   render.py --check             fails where the document or a drawing has other figures than the results
@@ -46,7 +47,7 @@ def load_words(step):
 def add(folders, name):
     if os.path.exists(os.path.join(folders[0], "ucx.json")):
         return add_tries(folders[0], name)
-    results = [kept(folder) for folder in folders]
+    results, more = [kept(folder) for folder in folders if folder[0] != "+"], [kept(folder[1:]) for folder in folders if folder[0] == "+"]
     whole = results[0]
     for hold, r in enumerate(results[1:], 1):
         both = whole["contenders"].keys() & r["contenders"].keys()
@@ -54,8 +55,23 @@ def add(folders, name):
             raise SystemExit("the folders differ in engines or contenders, so their steps cannot stand in one table")
         whole["contenders"] |= r["contenders"]
         whole["steps"] += [{"hold": hold} | s for s in r["steps"]]  # seeds are those of a plan
+    for r in more:
+        whole["steps"] += from_another(r, whole["steps"])
     with open(os.path.join(HERE, "results", name + ".json"), "w") as f:
         f.write(compact(whole))
+
+
+def from_another(result, steps):
+    """The steps of a run in which the same requests were sent to contenders that steps has not, but for engines without a
+    role, which are what the other run was for."""
+    def key(s):
+        return s["workload"], load_of(s), s["seed"], s["all"]["completed"] + s["all"]["failed"], s.get("first", {}).get("completed")
+
+    taken = {}
+    for s in steps:
+        if "all" in s:
+            taken.setdefault(key(s), set()).add(s["contender"])
+    return [{"beside": True} | s for s in result["steps"] if "all" in s and s["contender"] not in {NO_ROLES, *taken.get(key(s), {NO_ROLES, s["contender"]})}]
 
 
 def engines_of(result):
@@ -189,18 +205,22 @@ def fleet(result):
     load (of conversations, those after the first turn): medians of the rounds, and the ratios of each round to the best
     other. The goal: the median ratios of the mean whole answer at most 1.03 and of tokens/s at least 0.97, and worst in no
     percentile."""
-    cells = {}
+    cells, beside = {}, {}
     for s in result["steps"]:
         if s["kind"] == "serve" and "mean_ms" in s.get("all", {}) and "trouble" not in s:
             load = load_words(s)
-            cell = cells.setdefault((s["workload"], f"{load}/s" if isinstance(load, (int, float)) else load), {})
-            of = cell.setdefault((s.get("hold", 0), s["seed"]), {})
+            cell = (s["workload"], f"{load}/s" if isinstance(load, (int, float)) else load)
+            if s.get("beside"):
+                of = beside.setdefault((*cell, s["seed"]), {})
+            else:
+                of = cells.setdefault(cell, {}).setdefault((s.get("hold", 0), s["seed"]), {})
             name = "whole" if s["contender"] == "whole by load" else s["contender"]  # two ways to balance them: the better one
             if name not in of or s["all"]["mean_ms"] < of[name]["mean_ms"]:
                 of[name] = s["all"]
     rows, shown = [], [n for n in FLEET if n in result["contenders"]]
     for cell, rounds in cells.items():
-        rounds = [of for of in rounds.values() if of.keys() >= {*shown}]
+        rounds = [beside.get((*cell, seed), {}) | of for (_, seed), of in rounds.items() if NO_ROLES in of]
+        rounds = [of for of in rounds if len(of) > 1]
         if rounds:
             rows.append((*cell, len(rounds), *fleet_row(rounds, [n for n in shown if n != NO_ROLES])))
     order = " / ".join(shown)
@@ -209,20 +229,24 @@ def fleet(result):
 
 def fleet_row(rounds, names):
     def middle(key):
-        return [statistics.median(of[n][key] for of in rounds) for n in (*names, NO_ROLES)]
+        return [statistics.median(v) if (v := [of[n][key] for of in rounds if n in of]) else None for n in (*names, NO_ROLES)]
+
+    def words(values, form):
+        return " / ".join("–" if v is None else form.format(v) for v in values)
 
     def ratios(key, best):
-        return [of[NO_ROLES][key] / best(of[n][key] for n in names) for of in rounds]
+        return [of[NO_ROLES][key] / best(of[n][key] for n in names if n in of) for of in rounds]
 
     mean, made = ratios("mean_ms", min), ratios("tokens_per_second", max)
     misses = ["whole answer"] if statistics.median(mean) > 1.03 else []
     misses += ["tokens/s"] if statistics.median(made) < 0.97 else []
-    shown = [" / ".join(f"{v:,.0f}" for v in middle("mean_ms")), ", ".join(f"{r:.2f}" for r in sorted(mean)),
-             " / ".join(f"{v:,.0f}" for v in middle("tokens_per_second")), ", ".join(f"{r:.2f}" for r in sorted(made))]
-    for words, key, form in (("TTFT", "ttft_p90", "{:.0f}"), ("TPOT", "tpot_p90", "{:.1f}"), ("ITL", "itl_p99", "{:.0f}")):
+    shown = [words(middle("mean_ms"), "{:,.0f}"), ", ".join(f"{r:.2f}" for r in sorted(mean)),
+             words(middle("tokens_per_second"), "{:,.0f}"), ", ".join(f"{r:.2f}" for r in sorted(made))]
+    for what, key, form in (("TTFT", "ttft_p90", "{:.0f}"), ("TPOT", "tpot_p90", "{:.1f}"), ("ITL", "itl_p99", "{:.0f}")):
         *others, own = middle(key)
-        shown.append(" / ".join(form.format(v) for v in (*others, own)))
-        misses += [f"worst {words}"] if own > max(others) else []
+        shown.append(words((*others, own), form))
+        others = [v for v in others if v is not None]
+        misses += [f"worst {what}"] if len(others) > 1 and own > max(others) else []
     return [*shown, "no: " + ", ".join(misses) if misses else "yes"]
 
 

@@ -108,7 +108,7 @@ class Rig:
                 return
             # Contenders begin in turns, so that none is always the first after a pause.
             at = i + self.args.round
-            turn = dict(step, repeat=at, kind=name, seed=7000 + 100 * index + 10 * (at - 1))
+            turn = dict(step, repeat=at, kind=name, seed=step.get("seed", 7000 + 100 * index) + 10 * (at - 1))
             try:
                 getattr(self, name)(turn)
             except Exception as e:  # one step that fails must not cost the others
@@ -437,8 +437,8 @@ def plans(log, told):
     """The plans for engines without a role of which a proxy's log tells from that byte on, with their times."""
     with open(log, "rb") as f:
         f.seek(told)
-        lines = [json.loads(line) for line in f if b'"plan"' in line]
-    return [[line["time"], line["plan"]] for line in lines]
+        lines = [json.loads(line) for line in f if b'"event":"plan"' in line]
+    return [[line["time"], line["change"]] for line in lines]
 
 
 def router_version(contenders):

@@ -174,10 +174,10 @@ class NoRoles(unittest.TestCase):
 
     def test_the_plans_of_a_load_are_those_that_its_log_tells_from_then_on(self):
         with tempfile.NamedTemporaryFile("w") as f:
-            f.write('{"time":"a","plan":"none"}\n')
+            f.write('{"time":"a","event":"plan","change":"none"}\n')
             f.flush()
             told = os.path.getsize(f.name)
-            f.write('{"time":"b","message":"other"}\n{"time":"c","plan":"1 of 2"}\n')
+            f.write('{"time":"b","message":"other"}\n{"time":"c","event":"plan","change":"1 of 2"}\n')
             f.flush()
             self.assertEqual(rig.plans(f.name, told), [["c", "1 of 2"]])
 
@@ -196,12 +196,23 @@ class Fleet(unittest.TestCase):
         first = [self.step("always", 1000, 500), self.step("whole", 1200, 400, 50), self.step("no roles", 1020, 490)]
         again = [self.step(s["contender"], s["all"]["mean_ms"], 500, s["all"]["itl_p99"], 2) for s in first]
         half = self.step("no roles", 1, 1, seed=3)  # a round that was cut
-        self.assertEqual(self.rows(*first, *again, half), ["| w | 4/s | 2 | 1,000 / 1,200 / 1,020 | 1.02, 1.02 | 500 / 450 / 495 | 0.98, 1.00 | 90 / 90 / 90 | 7.0 / 7.0 / 7.0 | 9 / 50 / 9 | yes |"])
+        other = {"beside": True} | self.step("whole", 1, 1, seed=4)  # of which nothing ran here
+        self.assertEqual(self.rows(*first, *again, half, other), ["| w | 4/s | 2 | 1,000 / 1,200 / 1,020 | 1.02, 1.02 | 500 / 450 / 495 | 0.98, 1.00 | 90 / 90 / 90 | 7.0 / 7.0 / 7.0 | 9 / 50 / 9 | yes |"])
 
     def test_whole_engines_are_balanced_in_the_better_way(self):
         steps = [self.step("always", 1000, 500), self.step("whole", 1200, 400), self.step("whole by load", 900, 500), self.step("no roles", 990, 500)]
         row, = self.rows(*steps)
         self.assertIn("| 1,000 / 900 / 990 | 1.10 |", row)
+
+    def test_contenders_of_another_run_with_the_same_requests_stand_beside(self):
+        ran = [{"all": {}} | s for s in (self.step("no roles", 1000, 500), self.step("always", 1100, 500), self.step("no roles", 900, 500, seed=2))]
+        lent = [self.step("no roles", 1, 1), self.step("always", 1, 1), self.step("whole", 990, 500), self.step("whole", 1, 1, seed=3)]
+        for s in ran + lent:
+            s["all"] |= {"completed": 9, "failed": 0}
+        more = render.from_another({"steps": lent}, ran)
+        self.assertEqual([(s["contender"], s["seed"], s["beside"]) for s in more], [("whole", 1, True)])
+        row, = self.rows(*ran, *more)
+        self.assertIn("| 1 | 1,100 / 990 / 1,000 | 1.01 |", row)
 
     def test_what_is_missed_is_named(self):
         row, = self.rows(self.step("always", 1000, 500), self.step("whole", 1200, 400), self.step("no roles", 1100, 400, 10))
