@@ -317,8 +317,8 @@ func (w *withoutDone) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestVerifyDoesNotJudgeABusyDeployment: what only counters can tell is unknown, the answers are
-// compared all the same.
+// TestVerifyDoesNotJudgeABusyDeployment: what only counters of an idle deployment can tell is unknown. The rows about both legs
+// are decided by long prompts, and the answers are compared all the same.
 func TestVerifyDoesNotJudgeABusyDeployment(t *testing.T) {
 	t.Parallel()
 	x := deploy(t, nil)
@@ -349,7 +349,7 @@ func TestVerifyDoesNotJudgeABusyDeployment(t *testing.T) {
 		unknown = append(unknown, name)
 	}
 	slices.Sort(unknown)
-	if want := []string{"client leaves", "lease", "path", "prefill", "pull", "rejected", "request id"}; !slices.Equal(unknown, want) {
+	if want := []string{"client leaves", "lease", "rejected"}; !slices.Equal(unknown, want) {
 		t.Errorf("unknown are %q, want %q", unknown, want)
 	}
 }

@@ -15,6 +15,8 @@ type legs struct {
 	prefill, decode page    // what the pools counted meanwhile
 	took            [2]int  // engines of each pool that finished a leg
 	disturbed       bool    // other requests came in between
+	live            bool    // they were sent beside other traffic, see sendBeside
+	others          float64 // then: prompt tokens that the others bring meanwhile, about
 	err             error
 }
 
@@ -31,6 +33,10 @@ func (r *run) shared(ctx context.Context) *legs {
 				break
 			}
 		}
+		if isBusy(r.legs.err) {
+			r.legs = &legs{live: true}
+			r.legs.err = sendBeside(ctx, r, r.legs)
+		}
 	}
 	return r.legs
 }
@@ -40,19 +46,8 @@ func (r *run) sendLegs(ctx context.Context, l *legs) error {
 	if err != nil {
 		return err
 	}
-	for range min(2*max(len(r.Prefill), len(r.Decode)), 8) {
-		a, err := r.through(ctx, completions, r.greedy(completions, r.prompt(longPrompt), 4))
-		if err != nil {
-			return err
-		}
-		if a.refusal != nil || a.status != 200 {
-			return fmt.Errorf("a completion gets status %d", a.status)
-		}
-		l.answers = append(l.answers, a)
-		l.tokens += float64(a.usage.Prompt)
-	}
-	if why := l.chosen(); why != "" {
-		return undecided{fmt.Errorf("pd.mode or pd.threshold_tokens sends such prompts to decode alone (%s)", why)}
+	if err := l.send(ctx, r, min(2*max(len(r.Prefill), len(r.Decode)), 8), longPrompt); err != nil {
+		return err
 	}
 	n := float64(len(l.answers))
 	now, err := r.await(ctx, countWait, func(now reading) bool {
@@ -66,6 +61,25 @@ func (r *run) sendLegs(ctx context.Context, l *legs) error {
 		err = busy("while %v requests were sent, prefill finished %v and decode %v", n, p, d)
 	}
 	return err
+}
+
+// send sends so many requests, each with a prompt of its own of so many words.
+func (l *legs) send(ctx context.Context, r *run, requests, words int) error {
+	for range requests {
+		a, err := r.through(ctx, completions, r.greedy(completions, r.prompt(words), 4))
+		if err != nil {
+			return err
+		}
+		if a.refusal != nil || a.status != 200 {
+			return fmt.Errorf("a completion gets status %d", a.status)
+		}
+		l.answers = append(l.answers, a)
+		l.tokens += float64(a.usage.Prompt)
+	}
+	if why := l.chosen(); why != "" {
+		return undecided{fmt.Errorf("pd.mode or pd.threshold_tokens sends such prompts to decode alone (%s)", why)}
+	}
+	return nil
 }
 
 // chosen is the reason why the proxy sent a request to decode alone, although it could have
@@ -134,6 +148,8 @@ func (r *run) requestID(ctx context.Context) Row {
 	}
 	n := float64(len(l.answers))
 	switch {
+	case l.live && n > 0:
+		return good("%v requests, whose answers have ids like %s; legs are not counted beside other traffic", n, l.answers[0].id)
 	case l.err != nil:
 		return failed(l.err)
 	case l.prefill.value[finished] != n || l.decode.value[finished] != n:
@@ -151,6 +167,8 @@ func (r *run) prefill(ctx context.Context) Row {
 		return failed(l.err)
 	case p.value[prompt] < l.tokens:
 		return bad("the prefill engines had %v of %v prompt tokens", p.value[prompt], l.tokens)
+	case l.live:
+		return good("%v prompt tokens%s", l.tokens, l.beside())
 	case p.value[generated] > n:
 		return bad("the prefill engines generated %v tokens for %v requests; one each is enough", p.value[generated], n)
 	}
@@ -171,9 +189,16 @@ func (r *run) pull(ctx context.Context) Row {
 	case !d.has[pulled]:
 		got = d.value[external]
 	}
-	if got < l.tokens || d.value[computed] > 0 {
+	most := 0.0
+	if l.live {
+		got, most = min(got, l.tokens), 2*liveShare*l.tokens
+	}
+	if got < l.tokens || d.value[computed] > most {
 		return bad("decode pulled %v of %v prompt tokens and computed %v itself, %v transfers failed; check --kv-transfer-config of all engines, and run xpyd check --probe",
 			got, l.tokens, d.value[computed], d.value[failures])
+	}
+	if l.live {
+		return good("%v of %v prompt tokens pulled%s", got, l.tokens, l.beside())
 	}
 	text := fmt.Sprintf("%v of %v prompt tokens pulled, none computed", got, l.tokens)
 	if n := d.value[transfers]; n > 0 {
