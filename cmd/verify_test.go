@@ -322,22 +322,8 @@ func (w *withoutDone) Read(b []byte) (int, error) {
 func TestVerifyDoesNotJudgeABusyDeployment(t *testing.T) {
 	t.Parallel()
 	x := deploy(t, nil)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ctx.Err() == nil; i++ {
-			body := completionBody(fmt.Sprint("another client ", i), 20, false)
-			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, x.url+"/v1/completions", strings.NewReader(body))
-			req.Header.Set("Content-Type", "application/json")
-			if resp, err := http.DefaultClient.Do(req); err == nil {
-				_ = resp.Body.Close()
-			}
-		}
-	}()
+	defer x.occupied(t)()
 	not, err := x.rows(t, "--skip", "handles")
-	stop()
-	<-done
 	if err == nil || !strings.Contains(err.Error(), "are not decided") {
 		t.Error(err)
 	}
@@ -351,6 +337,38 @@ func TestVerifyDoesNotJudgeABusyDeployment(t *testing.T) {
 	slices.Sort(unknown)
 	if want := []string{"client leaves", "lease", "rejected"}; !slices.Equal(unknown, want) {
 		t.Errorf("unknown are %q, want %q", unknown, want)
+	}
+}
+
+// occupied has another client send requests, one after the other, until end is called.
+func (x deployment) occupied(t *testing.T) (end func()) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			body := completionBody(fmt.Sprint("another client ", i), 20, false)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, x.url+"/v1/completions", strings.NewReader(body))
+			req.Header.Set("Content-Type", "application/json")
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+	}()
+	return func() { stop(); <-done }
+}
+
+// TestVerifySeesBesideOthersThatNothingIsPulled: the prompts of this command show it although others move the same counters.
+func TestVerifySeesBesideOthersThatNothingIsPulled(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, func(_, d *sim.Options, _ *config.Config) { d.LoadFailure = "recompute" })
+	if err := x.prefill.SetFault(sim.Fault{Kind: sim.FaultBadHandle, Arg: "engine"}); err != nil {
+		t.Fatal(err)
+	}
+	defer x.occupied(t)()
+	not, _ := x.rows(t, "--skip", "handles,lease,client leaves,rejected,EOS first")
+	if row := not["pull"]; row.State != verify.Fail || !strings.Contains(row.Detail, "decode pulled 0 of") {
+		t.Errorf("the row pull is %q: %s", row.State, row.Detail)
 	}
 }
 

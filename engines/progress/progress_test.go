@@ -100,7 +100,7 @@ func TestSilence(t *testing.T) {
 // However long a silence is, an engine is wedged only once a canary has had its time.
 func TestNoEngineIsWedgedUnasked(t *testing.T) {
 	silent := func(time.Duration) Sight { return Sight{Owed: 1, Since: moment(0), Priced: true} }
-	if got := fmt.Sprint(play(new(Row), 5*time.Second, 8*time.Second, silent)); got != "[ask@5.25s name@7.5s]" {
+	if got := fmt.Sprint(play(new(Row), 5*time.Second, 8*time.Second, silent)); got != "[ask@5.125s name@7.375s]" {
 		t.Errorf("first seen after 5 s: %s", got)
 	}
 }

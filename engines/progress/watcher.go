@@ -33,7 +33,7 @@ type Config struct {
 }
 
 const (
-	lookEvery = 250 * time.Millisecond
+	lookEvery = 125 * time.Millisecond // a client waits for two looks more than for the limit
 	slowly    = 3 * time.Second
 	// overslept is the time between two looks after which silences begin anew, because this process stood still itself.
 	overslept = time.Second

@@ -131,7 +131,7 @@ func (d *deployment) addSecond(ctx context.Context) error {
 	}
 	x, err := process.Serve(ctx, filepath.Join(d.dir, "second.log"), nil, d.xpyd, "--prefill", "http://"+d.mortal.addr, "--encode", "http://"+d.encode.addr,
 		"--decode", strings.Join(append(d.decode, "http://"+d.deaf.addr), ","), "--tls-cert", own, "--tls-key", own, "--keys-file", keys,
-		"--prefill-max-in-flight", "1", "--decode-max-in-flight", "2", "--kv-release", "off")
+		"--prefill-max-in-flight", "1", "--decode-max-in-flight", "2", "--kv-release", "off", "--kv-transfer-gbps", "10")
 	if err != nil {
 		return err
 	}

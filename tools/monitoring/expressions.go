@@ -93,6 +93,9 @@ func ruleFiles(configs string) []string {
 	return []string{filepath.Join(configs, "prometheus", "rules.yaml"), filepath.Join(configs, "prometheus", "alerts.yaml")}
 }
 
+// onlyInTrouble is the alert whose series is there only while it may fire. make sick shows that it does.
+const onlyInTrouble = "XpydEngineSlow"
+
 // expressions returns those of all dashboards and rules below configs.
 func expressions(configs string) ([]expression, error) {
 	files, err := filepath.Glob(filepath.Join(configs, "grafana", "*.json"))
@@ -113,6 +116,9 @@ func expressions(configs string) ([]expression, error) {
 			return nil, err
 		}
 		for _, r := range rules {
+			if r.Alert == onlyInTrouble {
+				continue
+			}
 			all = append(all, expression{r.name(), whether(r.Expr)})
 			if r.Record != "" {
 				all = append(all, expression{r.name() + ", recorded", r.Record})

@@ -148,7 +148,7 @@ func keepBusy(ctx context.Context, b *bed) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stall.Count = 3
+	stall.Count = 1 // beside others, and the canary
 	steps := []func(){
 		func() { b.load.wg.Go(func() { b.load.visit(ctx, "long", strings.Repeat("word", 200_000)) }) },
 		func() {

@@ -21,7 +21,7 @@ type result struct {
 	noPrometheus               bool
 
 	requests, harmed int
-	usual, worst     time.Duration // until a first token: the median before the fault, and the longest after it
+	usual, worst     time.Duration // until a first token: the 90th percentile before the fault, and the longest after it
 	stall            time.Duration // the longest for which this machine has let this process stand still
 	firstHarm        error
 	unasked          error // why a place could not be asked last
@@ -140,7 +140,7 @@ func (r *result) count(all []visit, warm time.Duration) {
 	}
 	if len(before) > 0 {
 		slices.Sort(before)
-		r.usual = before[len(before)/2]
+		r.usual = before[len(before)*9/10]
 	}
 	for _, v := range all {
 		if v.at.Before(r.began) {
