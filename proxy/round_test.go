@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
+	"xpyd/netio"
 	"xpyd/router"
 )
 
@@ -28,7 +29,7 @@ func TestRoundBeginsWithNothingSent(t *testing.T) {
 		b.Observe(false)
 	}
 	c, _ := s.newCompletion().(*completion)
-	c.ctx, c.snap, c.asking = &fasthttp.RequestCtx{}, rt.Snapshot(), new(asking)
+	c.ctx, c.conn, c.snap, c.asking = &fasthttp.RequestCtx{}, new(netio.Conn), rt.Snapshot(), new(asking)
 	c.times.end = time.Now().Add(time.Minute)
 	c.p.X.Wrote, c.d.X.Wrote = time.Now(), time.Now()
 	if f := c.tryRound(); f == nil {
