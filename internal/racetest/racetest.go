@@ -4,7 +4,8 @@ package racetest
 import "testing"
 
 // SkipPure skips a test under the race detector, and with -short. It is for tests of one goroutine that computes for a
-// while, or reads files: the detector has nothing to find there, and makes them ten times slower. make test runs all.
+// while, reads files, or builds programs that the detector is not in. It has nothing to find there, and makes them ten
+// times slower. make test runs all.
 func SkipPure(t *testing.T) {
 	t.Helper()
 	if enabled || testing.Short() {

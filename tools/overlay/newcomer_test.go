@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"xpyd/internal/racetest"
 )
 
 // newcomerTests are those of a connector: what its legs carry, and the rows T38 to T40 of the fault matrix with
@@ -26,6 +28,7 @@ var newcomerTests = map[string][]string{
 // A connector is what CONTRIBUTING.md says and nothing else: its diff applies, and the product with it passes the tests
 // of each connector, with simulated engines of the new one.
 func TestConnectorOfANewcomer(t *testing.T) {
+	racetest.SkipPure(t)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -6,10 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 // The compiler is the judge of whether anything that is needed is gone, or an import is left over.
 func TestOnlyWhatATestNeedsIsCompiled(t *testing.T) {
+	racetest.SkipPure(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module m\n\ngo 1.26\n",

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"xpyd/internal/racetest"
 )
 
 const program = `package main
@@ -41,6 +43,7 @@ func main() {
 
 // One build holds every change, and the environment chooses one.
 func TestSwitchesPlantOneChangeEach(t *testing.T) {
+	racetest.SkipPure(t)
 	x := module(t, map[string]string{"go.mod": "module program\n\ngo 1.26\n", "main.go": program})
 	s := x.NewSwitches()
 	for _, tc := range []struct {
