@@ -68,7 +68,7 @@ test-tools:
 # The tests of the rooms, and a few of those that take longest: a completion of each connector and API, what is no answer, and
 # how a client and an engine that leave give all back.
 QUICK        = ^Test(ConnectorsMoveKV|APIsThroughBothLegs|StreamsThatOnlyLookWhole|ClientLeavesInEachPhase|HandleGoesToOneDecodeRequest|UnusableHandlesNeverReachDecode|RelayedRetries|PanicGivesEverythingBack)$$
-quick: ## half a minute before each commit: gofmt, go vet, and the tests that are quick
+quick: ## before each commit, less than a minute: gofmt, go vet, and the tests that are quick
 	@$(FORMATTED)
 	go vet ./...
 	go test -short -vet=off -p $(AT_ONCE) $$(go list ./... | grep -vE '^xpyd/(proxy|cmd|sim|bench/sweep)$$')
