@@ -24,7 +24,7 @@ const (
 	baseline      = "round_robin"
 	wholeEngines  = "whole"    // all engines serve whole, without a prefill pool
 	noRoles       = "no-roles" // all engines without a role, with pd.mode auto
-	nameOracle    = "oracle" // it splits all
+	nameOracle    = "oracle"   // it splits all
 )
 
 // oracles are those of a table, by name, with their modes.
