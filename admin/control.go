@@ -21,6 +21,8 @@ import (
 type Control struct {
 	Members *members.Set
 	Reload  func(ctx context.Context, by string) error // reads the configuration again
+	// Adapters loads an adapter on the engines, or unloads it.
+	Adapters func(ctx context.Context, name, path, model string) (done any, err error)
 	// Level and SetLevel are both set or both nil. They are about the level of the log.
 	Level    func() string
 	SetLevel func(string) error
@@ -39,6 +41,9 @@ func (p *pages) changes() []route {
 			route{"PATCH /backends/{id}", "changes state, weight or role of a backend", p.changeBackend},
 			route{"DELETE /backends/{id}", "removes a backend once its requests have ended; ?force does not wait", p.removeBackend},
 		)
+	}
+	if c.Adapters != nil {
+		all = append(all, p.adapterChanges()...)
 	}
 	if c.Reload != nil {
 		all = append(all, route{"POST /reload", "reads the configuration again, as HUP does", p.reload})

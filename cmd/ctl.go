@@ -39,7 +39,7 @@ docs/members.md explains the states.`,
 	flags.add(cmd)
 	cmd.AddCommand(newStatusCmd(flags), newCtlAdd(flags), newCtlDrain(flags), newCtlState(flags, "enable", "ready", "Send backends requests again"),
 		newCtlState(flags, "disable", "disabled", "Drain backends, and ask them nothing except what health checks ask"),
-		newCtlRemove(flags), newCtlWeight(flags), newCtlRole(flags), newCtlReload(flags), newCtlLogLevel(flags))
+		newCtlRemove(flags), newCtlWeight(flags), newCtlRole(flags), newCtlReload(flags), newCtlLogLevel(flags), newCtlLora(flags))
 	for _, c := range cmd.Commands() {
 		c.SetFlagErrorFunc(config.FlagError)
 	}
@@ -280,6 +280,62 @@ func newCtlRole(flags *adminFlags) *cobra.Command {
 		return w.each(ctx, urls, c.Gone)
 	})
 	w.add(cmd)
+	return cmd
+}
+
+func newCtlLora(flags *adminFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "lora", Short: "Load or unload a LoRA adapter on all engines of a model",
+		Long: `lora has all engines of a model load an adapter or unload it, of all pools.
+The engines need --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. One that restarts has only those of its own
+command line again.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return config.UsageError{Err: fmt.Errorf("ctl lora has no command %q; see xpyd ctl lora --help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	model := ""
+	set := func(ctx context.Context, c *ctl.Client, out io.Writer, name, path string) error {
+		done, err := c.Adapter(ctx, name, path, model)
+		if err != nil {
+			return err
+		}
+		failed, what := 0, map[bool]string{true: "loaded", false: "unloaded"}[path != ""]
+		for _, d := range done {
+			line := d.URL + ": " + name + " is " + what
+			if d.Error != "" {
+				failed++
+				line = d.URL + ": " + d.Error
+			}
+			if _, err := fmt.Fprintln(out, spellOut(line)); err != nil {
+				return err
+			}
+		}
+		if failed > 0 {
+			return fmt.Errorf("%s is not %s on %d of %d engines", name, what, failed, len(done))
+		}
+		return nil
+	}
+	load := &cobra.Command{
+		Use: "load NAME PATH", Short: "Load an adapter", Args: anyArgs, Example: "  xpyd ctl lora load sql /adapters/sql",
+		RunE: operate(flags, "NAME PATH", 2, 2, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+			return set(ctx, c, out, args[0], args[1])
+		}),
+	}
+	unload := &cobra.Command{
+		Use: "unload NAME", Short: "Unload an adapter", Args: anyArgs,
+		RunE: operate(flags, "NAME", 1, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+			return set(ctx, c, out, args[0], "")
+		}),
+	}
+	for _, sub := range []*cobra.Command{load, unload} {
+		sub.Flags().StringVar(&model, "model", "", "the adapter's `model`, if the engines serve several")
+		sub.SetFlagErrorFunc(config.FlagError)
+		cmd.AddCommand(sub)
+	}
 	return cmd
 }
 

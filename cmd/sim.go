@@ -21,7 +21,7 @@ import (
 
 func newSimCmd() *cobra.Command {
 	o := sim.Options{}
-	var fast, caching, uncached bool
+	var fast, caching, uncached, lora bool
 	ranks := 1
 	var fault, events, replay string
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ In addition to vLLM's routes it serves these, without a key:
 			if ranks != 1 {
 				return runRanks(cmd.Context(), o, ranks, fault, cmd.OutOrStdout())
 			}
-			return runSim(cmd.Context(), o, fault, events, replay, cmd.OutOrStdout())
+			return runSim(cmd.Context(), o, simExtras{fault, events, replay, lora}, cmd.OutOrStdout())
 		},
 	}
 	addSimFlags(cmd.Flags(), &o)
@@ -61,6 +61,7 @@ In addition to vLLM's routes it serves these, without a key:
 	cmd.Flags().BoolVar(&uncached, "no-prefix-caching", false, "the same as --prefix-caching=false")
 	cmd.Flags().StringVar(&events, "kv-events", "", "host:port at which it publishes what it stores in its KV cache and removes, as vLLM does with --kv-events-config")
 	cmd.Flags().StringVar(&replay, "kv-replay", "", "host:port at which it says those events again")
+	cmd.Flags().BoolVar(&lora, "enable-lora", false, "serve /v1/load_lora_adapter and /v1/unload_lora_adapter, as with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 	cmd.Flags().StringVar(&fault, "fault", "", `misbehave, as in "die@17:rst", "status=503", "slow-accept=1s", "random=0.1,42" (a tenth of the requests, by seed)`)
 	return cmd
 }
@@ -127,14 +128,20 @@ func profiledSim(o sim.Options, f *pflag.FlagSet) sim.Options {
 	return o
 }
 
+// simExtras are flags of an engine that are no options of its start.
+type simExtras struct {
+	fault, events, replay string
+	lora                  bool
+}
+
 // runSim serves until ctx ends.
-func runSim(ctx context.Context, o sim.Options, fault, events, replay string, out io.Writer) (err error) {
+func runSim(ctx context.Context, o sim.Options, x simExtras, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return config.UsageError{Err: err}
 	}
 	var f sim.Fault
-	if fault != "" {
-		if f, err = sim.ParseFault(fault); err != nil {
+	if x.fault != "" {
+		if f, err = sim.ParseFault(x.fault); err != nil {
 			return config.UsageError{Err: err}
 		}
 	}
@@ -146,8 +153,11 @@ func runSim(ctx context.Context, o sim.Options, fault, events, replay string, ou
 	if err := e.SetFault(f); err != nil {
 		return err
 	}
-	if events != "" {
-		if err := e.Announce(events, replay); err != nil {
+	if x.lora {
+		e.LoadAdapters()
+	}
+	if x.events != "" {
+		if err := e.Announce(x.events, x.replay); err != nil {
 			return taken(err)
 		}
 	}

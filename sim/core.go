@@ -41,6 +41,7 @@ type core struct {
 	ended bool
 
 	encodings encodings
+	adapters  *adapters // nil: it loads none
 
 	refusing bool // the HTTP port is closed by a fault
 	kept     places
@@ -50,6 +51,9 @@ func startCore(e *Engine, o Options) (*core, error) {
 	c := &core{
 		e: e, o: o, id: newEngineID(), print: "vllm-" + o.Version + "-" + randomHex(4),
 		ledger: newLedger(o), pace: newPace(), metrics: newMetrics(o), peers: newPeers(), conns: map[net.Conn]struct{}{},
+	}
+	if e.loads {
+		c.adapters = new(adapters)
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	var err error

@@ -29,6 +29,8 @@ type Engine struct {
 
 	restarts sync.WaitGroup // restarts that the engine asked for itself
 
+	loads bool // it loads adapters; guarded by mu
+
 	events, replay string // where it publishes its KV events; empty: nowhere; guarded by mu
 }
 
@@ -64,6 +66,14 @@ func (e *Engine) Announce(events, replay string) error {
 	}
 	e.events, e.replay = e.core.ledger.news.Addrs()
 	return nil
+}
+
+// LoadAdapters makes the engine load and unload LoRA adapters, as with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING. Call
+// it before any request.
+func (e *Engine) LoadAdapters() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loads, e.core.adapters = true, new(adapters)
 }
 
 // announceFrom makes an incarnation publish. Each has other hashes.

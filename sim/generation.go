@@ -87,6 +87,9 @@ func (c *core) complete(ctx context.Context, x *exchange, shape api) {
 	if g.faultBefore(ctx) {
 		return
 	}
+	if c.adapters.has(r.model) { // it has blocks of its own
+		r.cacheSalt, r.model = r.cacheSalt+"\x00"+r.model, ""
+	}
 	if rejection := r.verify(c.o); rejection != nil {
 		g.reject(rejection)
 		return

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -75,6 +77,13 @@ func (c *core) endpoint(path string) (methods string, handle func(context.Contex
 	case "/kv_event_sources":
 		return "GET", func(_ context.Context, x *exchange) { x.json(c.ledger.publisher().AppendSources(nil)) }
 	}
+	switch {
+	case c.adapters == nil:
+	case path == "/v1/load_lora_adapter":
+		return "POST", func(_ context.Context, x *exchange) { c.adapters.load(x) }
+	case path == "/v1/unload_lora_adapter":
+		return "POST", func(_ context.Context, x *exchange) { c.adapters.unload(x) }
+	}
 	if handle := c.alone(path); handle != nil {
 		return "POST", handle
 	}
@@ -140,8 +149,15 @@ func (c *core) models(x *exchange) {
 	b = appendInt(append(b, `,"parent":null,"max_model_len":`...), c.o.MaxModelLen)
 	b = append(append(b, `,"permission":[{"id":"modelperm-`...), randomHex(8)...)
 	b = appendInt(append(b, `","object":"model_permission","created":`...), now)
-	x.json(append(b, `,"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,`+
-		`"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}]}]}`...))
+	b = append(b, `,"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,`+
+		`"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}]}`...)
+	for _, name := range c.adapters.list() {
+		b = appendString(append(b, `,{"id":`...), name)
+		b = appendInt(append(b, `,"object":"model","created":`...), now)
+		b = appendString(append(b, `,"owned_by":"vllm","root":"/adapters","parent":`...), c.o.Model)
+		b = append(b, `,"max_model_len":null,"permission":[]}`...)
+	}
+	x.json(append(b, "]}"...))
 }
 
 func (c *core) tokenize(x *exchange) {
@@ -188,4 +204,63 @@ func (c *core) detokenize(x *exchange) {
 		}
 	}
 	x.fail(f.err)
+}
+
+// adapters are the LoRA adapters that an incarnation of an engine has loaded. Any path has one.
+type adapters struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (a *adapters) has(name string) bool {
+	if a == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.names, name)
+}
+
+func (a *adapters) list() []string {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.names)
+}
+
+// load answers as vLLM does with VLLM_ALLOW_RUNTIME_LORA_UPDATING.
+func (a *adapters) load(x *exchange) {
+	f := parseFields(x.body)
+	name, path := f.text("lora_name", false), f.text("lora_path", false)
+	switch {
+	case f.err != nil:
+		x.fail(f.err)
+	case name == "" || path == "":
+		x.fail(badRequest("lora_name", "Both 'lora_name' and 'lora_path' must be provided."))
+	case a.has(name):
+		x.fail(badRequest("lora_name", "The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", name))
+	default:
+		a.mu.Lock()
+		a.names = append(a.names, name)
+		a.mu.Unlock()
+		_ = x.answer(200, "", []byte("Success: LoRA adapter '"+name+"' added successfully."))
+	}
+}
+
+func (a *adapters) unload(x *exchange) {
+	f := parseFields(x.body)
+	name := f.text("lora_name", false)
+	switch {
+	case f.err != nil:
+		x.fail(f.err)
+	case !a.has(name):
+		x.fail(&apiError{status: 404, kind: "NotFoundError", message: "The lora adapter '" + name + "' cannot be found."})
+	default:
+		a.mu.Lock()
+		a.names = slices.DeleteFunc(a.names, func(n string) bool { return n == name })
+		a.mu.Unlock()
+		_ = x.answer(200, "", []byte("Success: LoRA adapter '"+name+"' removed successfully."))
+	}
 }

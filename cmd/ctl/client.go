@@ -197,6 +197,27 @@ func (c *Client) Reload(ctx context.Context) error {
 	return err
 }
 
+// AdapterDone is what became of an adapter on one engine.
+type AdapterDone struct {
+	URL   string `json:"url"`
+	Error string `json:"error"`
+}
+
+// Adapter loads an adapter on all engines of a model, or unloads it if path is empty.
+func (c *Client) Adapter(ctx context.Context, name, path, model string) ([]AdapterDone, error) {
+	method, at, body := http.MethodDelete, "/adapters/"+url.PathEscape(name), any(nil)
+	if path != "" {
+		method, body = http.MethodPut, map[string]string{"path": path, "model": model}
+	} else if model != "" {
+		at += "?model=" + url.QueryEscape(model)
+	}
+	var told struct {
+		Engines []AdapterDone `json:"engines"`
+	}
+	_, err := c.call(ctx, method, at, body, &told)
+	return told.Engines, err
+}
+
 // level is the log's.
 type level struct {
 	Level string `json:"level"`

@@ -76,7 +76,7 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 	p.server.FindRanks(p.members.Ranks)
 	if len(p.ports) > 1 {
 		p.AdminAddr = p.ports[1].Addr().String()
-		control.Members = p.members
+		control.Members, control.Adapters = p.members, p.server.View().Adapters
 		p.server.View().Metrics.WatchStateFile(func() bool { return p.members.Unkept() == nil })
 		p.desk = desk.New(version, time.Now)
 		p.server.OnEnd(p.desk.Ended)

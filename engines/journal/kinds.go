@@ -29,6 +29,7 @@ const (
 	Stopping    Kind = "stopping"
 	Reload      Kind = "reload"
 	LogLevel    Kind = "log_level"
+	Adapter     Kind = "adapter"
 	Keys        Kind = "keys"
 	StateFile   Kind = "state_file"
 	HandOver    Kind = "hand_over"
@@ -74,6 +75,7 @@ func Meanings() []Meaning {
 		{StateFile, "a change was refused, because `state_file` could not be written, or it is written again"},
 		{Certificate, "it has read certificates again, or could not use them"},
 		{LogLevel, "an operator has changed the level of the log"},
+		{Adapter, "an operator has had the engines load or unload an adapter"},
 		{Degraded, "decode engines compute all prompts, as no prefill engine may"},
 		{Restored, "prefill engines are back"},
 		{NotReady, "no completion succeeds, nor does a probe, so `/readyz` says 503"},

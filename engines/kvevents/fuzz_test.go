@@ -152,3 +152,31 @@ func BenchmarkBatch(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkEngines is one event of one block: every engine of 64 in turn, each with 20,000 blocks, stores one and removes one.
+func BenchmarkEngines(b *testing.B) {
+	var engines [64]*index
+	for i := range engines {
+		engines[i] = newTestIndex(30_000)
+	}
+	var d decoder
+	send := func(x *index, payload []byte) {
+		if err := d.read(payload, func(e *event) { x.take(e, time.Time{}) }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for n := range uint64(20_000) {
+		on := batchOf(storedEvent(1<<40+n, 1, 16))
+		for _, x := range engines {
+			send(x, on)
+		}
+	}
+	payloads := make([][]byte, 0, 2000)
+	for n := range uint64(1000) {
+		payloads = append(payloads, batchOf(storedEvent(1<<41+n, 1, 16)), batchOf(removedEvent(1<<41+n)))
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		send(engines[n/2%len(engines)], payloads[n%2+n/(2*len(engines))%1000*2])
+	}
+}
