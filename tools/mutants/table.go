@@ -7,7 +7,7 @@ import "slices"
 func guards() []mutant { return append(streams(), handles()...) }
 
 func mutants() []mutant {
-	return slices.Concat(guards(), retries(), limits(), keys(), roleless(), ways())
+	return slices.Concat(guards(), retries(), limits(), keys(), roleless(), ways(), kvEvents())
 }
 
 // controls change nothing that a test can see. A suite that fails under them kills any mutant.
