@@ -35,7 +35,7 @@ func TestAdminIndex(t *testing.T) {
 				t.Errorf("%s: %d", path, got)
 			}
 		}
-		if want := map[bool]int{false: 11, true: 12}[pprof]; listed != want {
+		if want := map[bool]int{false: 12, true: 13}[pprof]; listed != want {
 			t.Errorf("%d routes, want %d:\n%s", listed, want, text)
 		}
 		for _, tc := range []struct {
