@@ -271,7 +271,7 @@ func (f *Fleet) cheapest(now float64, t *Trip, m *Model, all []Candidate) bool {
 		i := (k + first) % len(all)
 		c, prompt, answer := all[i], 0.0, 0.0
 		if c.Prefills && !c.NoPrompt {
-			prompt = f.promptCost(now, c, t.beside(c), m)
+			prompt = promptCost(now, c, t.beside(c), m)
 			prompts.offer(i, prompt)
 		}
 		if c.Decodes && !c.NoAnswer {
@@ -312,16 +312,12 @@ func (f *Fleet) begin(all []Candidate) int {
 // maxOffers bounds the turns that one request looks at.
 const maxOffers = 16
 
-// promptCost is the time until an engine has computed so many tokens, and the pauses of its answers meanwhile. One that
-// answers by the plan will have the answers of the plan. What it has counts for more, the less of a full load it takes.
-func (f *Fleet) promptCost(now float64, c Candidate, fresh float64, m *Model) float64 {
+// promptCost is the time until an engine has computed so many tokens, and the pauses of its answers meanwhile. What it has
+// counts for more, the less of a full load it takes.
+func promptCost(now float64, c Candidate, fresh float64, m *Model) float64 {
 	e := c.Engine
 	work := m.Prompt * e.slow() * fresh
-	answers := (e.answers + c.others()) / c.Share
-	if f.plan.Prefill > 0 && !e.prefills {
-		answers = max(answers, f.plan.Answers)
-	}
-	return m.Prompt*e.slow()*e.todo(now, m)/c.Share + work + answers*work
+	return m.Prompt*e.slow()*e.todo(now, m)/c.Share + work + (e.answers+c.others())/c.Share*work
 }
 
 // answerCost is the time of the answer on an engine whose prompts take their share of its time, by how much it makes the
