@@ -46,7 +46,7 @@ func overBound() map[string]int {
 		"methods bench/verify.run": 43,
 		"methods cmd.engineProber": 41,
 		"methods engines.Set":      70,
-		"methods kvparams.Request": 85,
+		"methods kvparams.Request": 84,
 		"methods metrics.Metrics":  42,
 		"methods netio.Socket":     48,
 		"methods proxy.Server":     64,

@@ -204,8 +204,8 @@ func (r *Request) chain(chain uint64, p []byte) uint64 {
 func (r *Request) shape() uint64 {
 	b := r.s.b
 	sum := mix(uint64(r.api)+1, xxhash.Sum64(r.model))
-	if len(r.salt) > 0 {
-		sum += xxhash.Sum64(r.salt)
+	if len(r.adds.salt) > 0 {
+		sum += xxhash.Sum64(r.adds.salt)
 	}
 	for _, m := range r.rendered {
 		if m.as == renderedShape {

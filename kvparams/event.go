@@ -35,6 +35,14 @@ type Event struct {
 	own  transfers // of the data
 	text int       // bytes of text in the choices
 	ids  int       // of tokens that the choices name
+	in   places
+}
+
+// places are where things are in an event's data.
+type places struct {
+	at                 int  // of the data in the event; -1 if it has several lines
+	asked, said, shown span // ids of the prompt and of tokens, and the text of a choice; empty if they are absent
+	role, other        bool // a delta names a role, or has what is neither a role nor content
 }
 
 // textOfToken is more bytes of text than a token has, however long its word is, except in a rare text. Runs of spaces in
@@ -67,7 +75,7 @@ func Classify(ev []byte) Event {
 	if twoWays(ev) {
 		return Event{Kind: EventContent, Malformed: true}
 	}
-	data, _, failed := dataOf(ev)
+	data, at, failed := dataOf(ev)
 	switch {
 	case failed:
 	case len(data) == 0:
@@ -79,7 +87,8 @@ func Classify(ev []byte) Event {
 	if !c.parse(data) || c.twice {
 		return Event{Kind: unreadable(failed), Malformed: true}
 	}
-	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, Which: c.which, own: c.own, text: c.text, ids: c.ids}
+	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, Which: c.which, own: c.own, text: c.text, ids: c.ids, in: c.in}
+	e.in.at = at
 	if c.usage.prompt >= 0 {
 		e.Usage = c.usage.figures()
 	}
@@ -125,6 +134,7 @@ type chunk struct {
 	usage    usage
 	own      transfers
 	twice    bool // the data has one of them twice
+	in       places
 }
 
 func (c *chunk) parse(data []byte) (ok bool) {
@@ -151,6 +161,9 @@ func (c *chunk) parse(data []byte) (ok bool) {
 			w.done(c.usage.read(s, w.at, w.depth))
 		default:
 			end := s.value(w.at, w.depth)
+			if string(name) == "prompt_token_ids" && s.byteAt(w.at) == '[' {
+				c.in.asked = span{w.at, end}
+			}
 			if which := transferOf(name); which >= 0 && s.byteAt(w.at) != 'n' {
 				c.twice = c.own.met(which, span{w.at, end}) || c.twice
 			}
@@ -197,7 +210,11 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 			index = span{w.at, end}
 		case "text", "logprobs", "token_ids":
 			if token = token || set; set {
-				c.measure(name, s.b[w.at:end])
+				c.measure(name, span{w.at, end})
+			}
+		case "prompt_token_ids":
+			if set && s.b[w.at] == '[' {
+				c.in.asked = span{w.at, end}
 			}
 		}
 		w.done(end)
@@ -207,12 +224,18 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 }
 
 // measure counts what a member of a choice or a delta holds of the text.
-func (c *chunk) measure(name, value []byte) {
+func (c *chunk) measure(name []byte, at span) {
+	value := at.of(c.s.b)
 	switch {
-	case string(name) == "token_ids" && value[0] == '[' && !emptyValue(value):
-		c.ids += bytes.Count(value, []byte{','}) + 1
+	case string(name) == "token_ids" && value[0] == '[':
+		if c.in.said = at; !emptyValue(value) {
+			c.ids += bytes.Count(value, []byte{','}) + 1
+		}
 	case value[0] == '"':
 		c.text += len(value) - 2
+		if string(name) == "text" || string(name) == "content" {
+			c.in.shown = at
+		}
 	case string(name) == "tool_calls":
 		c.text += max(0, len(value)-callFrame)
 	}
@@ -262,12 +285,15 @@ func (c *chunk) readDelta(at, depth int) (role, more bool, end int) {
 			if string(w.name(s.b)) == "role" {
 				role = role || v[0] == '"'
 			} else {
-				more = more || !emptyValue(v)
-				c.measure(w.name(s.b), v)
+				filled := !emptyValue(v)
+				more = more || filled
+				c.in.other = c.in.other || filled && string(w.name(s.b)) != "content"
+				c.measure(w.name(s.b), span{w.at, end})
 			}
 		}
 		w.done(end)
 	}
+	c.in.role = c.in.role || role
 	return role, more, w.pos
 }
 

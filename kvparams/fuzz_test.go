@@ -247,7 +247,7 @@ func FuzzSSE(f *testing.F) {
 
 func checkEvent(t *testing.T, ev []byte) {
 	got := Classify(ev)
-	got.text, got.ids = 0, 0 // see TestTokensOfAnEvent
+	got.text, got.ids, got.in = 0, 0, places{} // see TestTokensOfAnEvent and proxy/carry
 	if start, end, ok := cachedTokensSpan(ev); ok {
 		if _, plain := integer(ev[start:end]); !plain {
 			t.Errorf("span %q of %q", ev[start:end], ev)

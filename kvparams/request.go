@@ -28,7 +28,7 @@ type Request struct {
 	closing int    // offset of the closing brace of the top-level object
 
 	model   []byte
-	salt    []byte // the member cache_salt with a leading comma, see Salt; empty if engines get the client's
+	adds    added  // to the bodies of legs
 	scratch []byte // decoded names, each for one comparison
 	name    []byte // the decoded model, if it has escapes
 	usage   bool
@@ -88,7 +88,7 @@ func (r *Request) Reset() {
 	r.seen, r.marks, r.hidden, r.members, r.closing = 0, r.marks[:0], 0, 0, 0
 	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds, r.served = nil, false, false, 1, -1, 1, false
 	r.ownTokens, r.media, r.parts, r.held = false, r.media[:0], r.parts[:0], Parts{}
-	r.salt = r.salt[:0]
+	r.adds = added{salt: r.adds.salt[:0]}
 	r.rendered, r.opening, r.block, r.blocks, r.conversation = r.rendered[:0], 0, 0, r.blocks[:0], 0
 	if cap(r.blocks) > keptBlocks {
 		r.blocks = nil

@@ -18,13 +18,32 @@ func (r *Request) OwnSalt() ([]byte, error) {
 // Salt has the engines get this cache_salt on every leg, in place of the client's. It needs no escapes in JSON. Prompts
 // with different salts have no hash of Blocks in common. Call it after Parse, and before anything that depends on it.
 func (r *Request) Salt(salt string) {
-	r.salt = append(append(append(append(r.salt[:0], saltLead...), '"'), salt...), '"')
+	r.adds.salt = append(append(append(append(r.adds.salt[:0], saltLead...), '"'), salt...), '"')
 }
 
-// salted returns the edits of a body with the one for the salt, which needs room for it in own.
-func (r *Request) salted(edits, own []edit) []edit {
-	if len(r.salt) == 0 {
+// TellIDs has decode engines tell the ids of the tokens of prompt and answer, or not. Call it after Parse.
+func TellIDs(r *Request, tell bool) { r.adds.ids = tell }
+
+// added is what xpyd adds to the bodies of legs, whatever the connector.
+type added struct {
+	salt []byte // the member cache_salt with a leading comma, see Salt; empty if engines get the client's
+	ids  bool   // see TellIDs
+}
+
+var tellIDs = edit{fieldReturnTokenIDs, []byte("true"), []byte(`,"return_token_ids":true`)}
+
+// to returns the edits of a body with those of a, which need room in own. The prefill leg has edits of its own for the ids.
+func (a *added) to(edits, own []edit) []edit {
+	ids := a.ids && find(edits, fieldReturnTokenIDs) == nil
+	if len(a.salt) == 0 && !ids {
 		return edits
 	}
-	return append(append(own[:0], edits...), edit{fieldCacheSalt, r.salt[len(saltLead):], r.salt})
+	own = append(own[:0], edits...)
+	if len(a.salt) > 0 {
+		own = append(own, edit{fieldCacheSalt, a.salt[len(saltLead):], a.salt})
+	}
+	if ids {
+		own = append(own, tellIDs)
+	}
+	return own
 }

@@ -38,7 +38,7 @@ func (r *Request) AppendPlain(dst Segments) Segments {
 // value become the last member, of which lead is the comma, name and colon.
 func (r *Request) appendEdited(dst Segments, edits []edit, lead []byte, value ...[]byte) Segments {
 	var own [16]edit
-	edits = r.salted(edits, own[:])
+	edits = r.adds.to(edits, own[:])
 	b, at := r.s.b, 0
 	var removed [groupCount]int
 	for _, m := range r.marks {

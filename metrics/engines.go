@@ -15,6 +15,7 @@ type Engines struct {
 	ejections            *prometheus.CounterVec
 	retries              counters
 	firstToken, perToken *prometheus.SummaryVec
+	carries              counters
 }
 
 // registerEngines registers what the legs of completions count, by the backends that they went to. An
@@ -36,6 +37,8 @@ func (m *Metrics) registerEngines() *Engines {
 	}
 	retries := m.counterVec("xpyd_retries_total", "Legs tried again after a failure: another prefill engine was asked (prefill), or a new round of both legs began (decode).", "leg")
 	e.retries = resolved(retries, []string{"prefill", "decode"})
+	carries := m.counterVec("xpyd_streams_carried_total", "Streams whose decode engine failed, with carry.max: none were carried on, others ended, by reason.", "not_carried")
+	e.carries = resolved(carries, e.labels.Carries)
 	e.ejections = m.counterVec("xpyd_backend_ejections_total", "Ejections of backends for their failures, by reason.", "role", "backend", "reason")
 	e.firstToken = m.summaryVec("xpyd_backend_first_token_seconds", "Time of a leg from dial to its first token: of a prefill leg until its answer, of a streamed decode leg until its first event. Only legs that got there count.", "leg", "backend")
 	e.perToken = m.summaryVec("xpyd_backend_time_per_output_token_seconds", "Mean gap between the events of a stream, one observation for each stream, by decode backend.", "backend")
@@ -78,6 +81,9 @@ func (e *Engines) PrefillRetried() { e.retries.inc(0) }
 
 // RoundRetried counts a new round of both legs.
 func (e *Engines) RoundRetried() { e.retries.inc(1) }
+
+// Carried counts a stream whose engine failed. 0 is for one that another engine carried on.
+func (e *Engines) Carried(why int) { e.carries.inc(why) }
 
 // Ejection counts a backend taken out of the picks.
 func (e *Engines) Ejection(role, backend, reason string) {

@@ -25,6 +25,7 @@ var (
 type Labels struct {
 	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs, Roles []string
 	Routes                                                                          []string // that are relayed
+	Carries                                                                         []string // why streams were not carried on; the first is for those that were
 }
 
 // Metrics is the set of one process. All methods are safe for concurrent use.

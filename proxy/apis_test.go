@@ -73,7 +73,7 @@ func (c apiCall) want() string {
 	var ids []int
 	for i := range c.tokens {
 		token := strings.TrimPrefix(sim.Text(c.prompt, i+1), sim.Text(c.prompt, i))
-		ids = append(ids, tokenIDs(token + " ")[0])
+		ids = append(ids, sim.TokenID(token))
 	}
 	return fmt.Sprint(ids)
 }

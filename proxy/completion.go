@@ -53,6 +53,7 @@ type completion struct {
 	p        prefillLeg
 	d        decodeLeg
 	handoff  handoff.Handoff
+	carried  *carried // nil until a stream may be carried on
 
 	failure *fault.Error
 	erred   bool // the client gets failure in place of an answer
@@ -65,6 +66,7 @@ type incoming struct {
 	ctx     *fasthttp.RequestCtx // until the handler returns
 	conn    *netio.Conn
 	api     kvparams.API
+	asks    kvparams.API  // that of the legs: the same, or that of completions once the stream was carried on
 	id      string        // the client's or a fresh one; the client gets it back
 	target  string        // the path of both legs, with the client's query
 	fields  []byte        // header lines for both legs
@@ -75,6 +77,7 @@ type incoming struct {
 	*asking     // nil once the completion sends no more requests to backends
 	tokens  int // tokens of the prompt; an estimate unless the client sent ids
 	bill    bill
+	place   place
 }
 
 // choice is the way of the completion through the pools.
@@ -128,7 +131,7 @@ type times struct {
 // complete serves one completion. Everything before the client's first byte happens in here. After
 // that fasthttp calls WriteTo for the bytes and CloseWithError at the end.
 func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits.Account) {
-	c := s.pool.Get().(*completion)
+	c := s.idle.completions.Get().(*completion)
 	c.begin(ctx, api, of)
 	defer func() {
 		if p := recover(); p != nil {
@@ -154,7 +157,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits
 // begin sets up a completion from the pool for a request. It finds nothing of another one there, see clear.
 func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits.Account) {
 	c.s.live.Add(1)
-	c.ctx, c.api = ctx, api
+	c.ctx, c.api, c.asks = ctx, api, api
 	c.conn = ctx.Conn().(*netio.Conn)
 	now := time.Now()
 	c.times = times{start: now, end: now.Add(c.s.bound().Timeouts.Request)}
@@ -164,7 +167,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limit
 		c.target += string(query)
 	}
 	c.use, c.client = limits.Use{Account: of}, c.s.clientOf(of, c.conn)
-	c.asking = c.s.asking.Get().(*asking)
+	c.asking = c.s.idle.asking.Get().(*asking)
 	c.req.Deny = c.s.strip(&ctx.Request.Header, of)
 	c.req.FindMedia = c.s.router.Snapshot().Pooled(router.Encode)
 	c.fields = c.s.forward.Append(c.fields, &ctx.Request.Header)
@@ -214,6 +217,13 @@ func (c *completion) run() *fault.Error {
 	}
 	if err := c.plan(); err != nil {
 		return err
+	}
+	if c.s.cfg.Carry.Max > 0 {
+		if c.carried == nil {
+			c.carried = new(carried)
+		}
+		c.carried.Begin(&c.s.carries, &c.req, heads.RefusesCarry(&c.ctx.Request.Header))
+		c.carried.priority = c.req.Priority()
 	}
 	for {
 		c.round = round{n: c.round.n + 1}
@@ -310,7 +320,7 @@ func (c reply) answer() {
 		return
 	}
 	c.ctx.Response.SetBodyStream(c, c.d.size)
-	c.ctx = nil
+	c.dropHead()
 }
 
 // answerUntilClose answers an HTTP/1.0 client if the answer has no known length. fasthttp would
@@ -321,7 +331,7 @@ func (c reply) answer() {
 // process is such a close too.
 func (c reply) answerUntilClose() {
 	ctx, conn := c.ctx, c.conn
-	c.ctx = nil
+	c.dropHead()
 	c.s.cors.Mark(ctx) // nothing follows the head that is taken below
 	ctx.SetConnectionClose()
 	ctx.HijackSetNoResponse(true)

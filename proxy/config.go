@@ -9,6 +9,7 @@ import (
 	"xpyd/intake/limits"
 	"xpyd/metrics/trace"
 	"xpyd/netio/tlsconf"
+	"xpyd/proxy/carry"
 )
 
 // AdminToken is a bearer token of the admin port.
@@ -71,8 +72,7 @@ type Config struct {
 	Timeouts   Timeouts   `mapstructure:"timeouts"`
 	KV         handoff.KV `mapstructure:"kv"`
 	DecodeOnly DecodeOnly `mapstructure:"decode_only"`
-	Usage      Usage      `mapstructure:"usage"`
-	Errors     Errors     `mapstructure:"errors"`
+	Answers    `mapstructure:",squash"`
 }
 
 // ProxyProtocol is for balancers that pass TCP connections through.
@@ -184,6 +184,13 @@ type DecodeOnly struct {
 	MaxShare float64 `mapstructure:"max_share"`
 }
 
+// Answers says what clients see of the engines' answers, and of their failures.
+type Answers struct {
+	Carry  carry.Config `mapstructure:"carry"`
+	Usage  Usage        `mapstructure:"usage"`
+	Errors Errors       `mapstructure:"errors"`
+}
+
 // Usage says how clients see the usage that engines report.
 type Usage struct {
 	// Rewrite puts P's cached_tokens into the last usage object of an answer.
@@ -211,6 +218,6 @@ func DefaultConfig() Config {
 		},
 		KV:         handoff.DefaultKV(),
 		DecodeOnly: DecodeOnly{Enabled: true, MaxShare: 1},
-		Usage:      Usage{Rewrite: true},
+		Answers:    Answers{Carry: carry.DefaultConfig(), Usage: Usage{Rewrite: true}},
 	}
 }

@@ -171,6 +171,7 @@ func (d *decodeLeg) attempt(b *router.Backend) *leg.Failure {
 	if c.handoff.Unseen() {
 		handle = c.handoff.SendTo(b)
 	}
+	kvparams.TellIDs(&c.req, c.carried.stream().Ask(tellsIDs(c.dialect())))
 	d.own, d.ahead = max(0, d.Lease.Tokens()-d.Lease.Cached()), 0
 	if c.path == pathDecodeOnly {
 		d.ahead = d.Lease.Compute(d.own, c.req.Stream())
@@ -215,7 +216,10 @@ func (d *decodeLeg) answered() error {
 		d.streamed, d.size = true, -1
 		return d.firstEvents()
 	}
-	d.streamed = false
+	if d.streamed = false; status == fasthttp.StatusOK && c.carried.stream().Joined() {
+		d.streamed = true
+		return d.flawed(fault.Unusable, nil) // the client has a part of a stream
+	}
 	buf, err := c.s.readHeld(x, d.relay.buf[:0], c.client, &d.held)
 	d.relay.buf = buf
 	switch {
@@ -313,7 +317,7 @@ func (c *completion) freeBody() {
 		clear(a.pSegs[:cap(a.pSegs)])
 		clear(a.dSegs[:cap(a.dSegs)])
 		c.asking = nil
-		c.s.asking.Put(a)
+		c.s.idle.asking.Put(a)
 	}
 	c.body.Free(c.s.bodies)
 }
@@ -335,7 +339,14 @@ func (c *completion) cachedTokens() int {
 func (d *decodeLeg) firstEvents() error {
 	c := d.c
 	r := &d.relay
-	r.start(c.api, c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
+	if c.carried.stream().Joined() {
+		r.resume()
+	} else {
+		r.start(c.api, c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
+		if s := c.carried.stream(); s.Asks() {
+			r.carry = s
+		}
+	}
 	for {
 		err := d.fillEvents()
 		r.cached = c.cachedTokens()

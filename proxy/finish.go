@@ -10,6 +10,7 @@ import (
 	"xpyd/intake/heads"
 	"xpyd/kvparams"
 	"xpyd/metrics"
+	"xpyd/proxy/carry"
 	"xpyd/proxy/fault"
 	"xpyd/router"
 )
@@ -44,7 +45,7 @@ func (c *completion) abandon(avoid *router.Backend) {
 	if !c.handoff.Live() {
 		return
 	}
-	a := handoff.Abandoned{LegID: c.legID, API: c.api, Fields: c.fields, Req: &c.req, Snap: c.snap, Avoid: avoid, Broken: int(c.broken.Load())}
+	a := handoff.Abandoned{LegID: c.legID, API: c.asks, Fields: c.fields, Req: &c.req, Snap: c.snap, Avoid: avoid, Broken: int(c.broken.Load())}
 	if avoid == nil && c.d.Lease.Held() {
 		a.Prefer = c.d.Lease.Backend
 	}
@@ -131,7 +132,9 @@ func (c record) countStream(now time.Time, trace string) {
 	m := c.s.metrics
 	ttft, span, events := c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events
 	m.Stream(c.api, c.path, ttft, span, events, trace)
-	m.FirstToken(int(fault.Decode), c.d.Lease.Backend.URL, c.times.first.Sub(c.d.Started))
+	if c.carried.stream().Times() == 0 { // otherwise it came from another one
+		m.FirstToken(int(fault.Decode), c.d.Lease.Backend.URL, c.times.first.Sub(c.d.Started))
+	}
 	m.Streamed(c.d.Lease.Backend.URL, span, events)
 	m.Model(c.model, true).Streamed(ttft, span, events)
 	if of := c.use.Account; of != nil {
@@ -195,6 +198,12 @@ func (c record) logLine(o outcome) {
 		e.Stringer("phase", c.phase())
 	}
 	c.encoding.Load().Log(e)
+	if n := c.carried.stream().Times(); n > 0 {
+		e.Int("carried", n)
+	}
+	if k := c.carried; k != nil && k.not != carry.None {
+		e.Stringer("not_carried", k.not)
+	}
 	if !t.prefilled.IsZero() {
 		e.Float64("prefill_ms", ms(t.prefill))
 		if t.handed.After(t.prefilled) { // with legs that begin together, nothing is handed over
@@ -244,6 +253,7 @@ func (c *completion) recycle() {
 	c.p.freeAnswer()
 	c.d.relay.giveBack(&s.buffers)
 	c.d.held.Lower(0)
+	c.carried.reset()
 	if c.left.Load() > 0 {
 		s.departed.Add(-1)
 	}
@@ -254,7 +264,7 @@ func (c *completion) recycle() {
 		return
 	}
 	c.clear()
-	s.pool.Put(c)
+	s.idle.completions.Put(c)
 }
 
 // clear leaves of a completion only what the next one uses again: its attempts, and buffers with nothing in them.
@@ -272,6 +282,7 @@ func (c *completion) clear() {
 			c: c, Attempt: c.d.Attempt, onDown: c.d.onDown, onSourceDown: c.d.onSourceDown, tried: c.d.tried[:0], refused: c.d.refused[:0],
 			leg: kvparams.Leg{Scratch: c.d.leg.Scratch[:0]}, whole: c.d.whole, out: c.d.out[:0],
 		},
+		carried: c.carried,
 	}
 }
 

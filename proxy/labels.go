@@ -7,6 +7,7 @@ import (
 	"xpyd/intake/routes"
 	"xpyd/kvparams"
 	"xpyd/metrics"
+	"xpyd/proxy/carry"
 	"xpyd/proxy/fault"
 	"xpyd/router"
 )
@@ -70,6 +71,7 @@ func labels() metrics.Labels {
 		Legs:          fault.Names(fault.Legs),
 		Roles:         []string{router.Prefill: router.Prefill.String(), router.Decode: router.Decode.String(), router.Encode: router.Encode.String()},
 		Routes:        routes.Names(),
+		Carries:       fault.Names(carry.Reasons),
 	}
 }
 

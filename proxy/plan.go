@@ -132,6 +132,9 @@ func (d *decodeLeg) firstToken() {
 // streamEnded tells the router how a complete stream went on after its first event.
 func (d *decodeLeg) streamEnded() {
 	d.Lease.Ended(d.relay.content / d.relay.choices)
+	if d.c.carried.stream().Times() > 0 { // a part of it came from another engine
+		return
+	}
 	d.c.s.router.StreamEnded(d.Lease.Backend, d.streams, d.relay.events/d.relay.choices)
 	d.Lease.Backend.Answered(d.relay.content/d.relay.choices, time.Since(d.c.times.handed)-d.relay.waited)
 	router.Paced(d.Lease.Backend, router.WorkStep, d.relay.events/d.relay.choices-1, time.Since(d.c.times.first)-d.relay.waited)
@@ -202,6 +205,9 @@ func (c *completion) want(role router.Role, skip []*router.Backend) router.Want 
 // session returns the key of the affinity header that ties the client's requests together, or 0
 // without one.
 func (in *incoming) session(headers []string) uint64 {
+	if in.ctx == nil {
+		return in.place.session
+	}
 	for _, name := range headers {
 		if v := in.ctx.Request.Header.Peek(name); len(v) > 0 {
 			return router.KeyOf(v)
@@ -216,7 +222,11 @@ type inQueue struct{ c *completion }
 // Line has the completion wait in its client's turn, until its time is over.
 func (q inQueue) Line(w *router.Want) (time.Time, <-chan struct{}) {
 	c := q.c
-	turn(w, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
+	if c.ctx == nil {
+		w.Flow, w.Priority = c.place.flow, c.place.priority
+	} else {
+		turn(w, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
+	}
 	return c.times.end, c.ending()
 }
 

@@ -214,7 +214,7 @@ func (p *prefillLeg) attempt() *leg.Failure {
 
 // call is an attempt of this round as its trace shows it. down is called if its backend goes down.
 func (c *completion) call(down func()) leg.Call {
-	return leg.Call{Trace: c.trace, ID: c.legID, Path: c.api.Path(), Fields: c.fields, Round: c.round.n, Down: down}
+	return leg.Call{Trace: c.trace, ID: c.legID, Path: c.asks.Path(), Fields: c.fields, Round: c.round.n, Down: down}
 }
 
 // build writes the leg's body as segments that alias the client's body.

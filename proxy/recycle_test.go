@@ -32,7 +32,7 @@ func TestHeldLeaseIsNotPooled(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.recycle()
-		if s.pool.Get() == c {
+		if s.idle.completions.Get() == c {
 			t.Errorf("%s: pooled", name)
 		}
 	}

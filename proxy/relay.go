@@ -12,6 +12,7 @@ import (
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/netio/upstream"
+	"xpyd/proxy/carry"
 	"xpyd/proxy/fault"
 	"xpyd/proxy/leg"
 	"xpyd/router"
@@ -37,13 +38,14 @@ type relay struct {
 	events   int
 	sent     int64
 
-	committed bool // an event came that must not be lost
-	done      bool // the last event came; [DONE] alone proves nothing, as vLLM sends it after an error too
-	broken    bool // an error event, a malformed one or one of a failed choice came, or [DONE] came too early
-	reported  bool // an error event came
-	expose    bool // errors.expose_upstream
-	foreign   bool // the error event is D's own, and is before ready
-	handle    bool // D named blocks of its own, which no engine will ask for
+	committed bool          // an event came that must not be lost
+	done      bool          // the last event came; [DONE] alone proves nothing, as vLLM sends it after an error too
+	broken    bool          // an error event, a malformed one or one of a failed choice came, or [DONE] came too early
+	reported  bool          // an error event came
+	expose    bool          // errors.expose_upstream
+	foreign   bool          // the error event is D's own, and is before ready
+	handle    bool          // D named blocks of its own, which no engine will ask for
+	carry     *carry.Stream // of the ids in the events, or of a continuation; nil where there is neither
 
 	out   *clientWriter
 	lost  error // from a write: the client is gone
@@ -52,6 +54,14 @@ type relay struct {
 
 func (r *relay) start(api kvparams.API, cached, choices int, expose bool) {
 	*r = relay{buf: r.buf[:0], pooled: r.pooled, api: api, cached: cached, choices: choices, expose: expose, usage: kvparams.NoUsage()}
+}
+
+// resume has the relay carry another D's events in the same stream.
+func (r *relay) resume() {
+	*r = relay{
+		buf: r.buf[:0], pooled: r.pooled, api: r.api, cached: r.cached, choices: r.choices, expose: r.expose, usage: r.usage,
+		carry: r.carry, out: r.out, content: r.content, waited: r.waited, events: r.events, handle: r.handle,
+	}
 }
 
 // borrow gives the relay a buffer of the pool, and giveBack returns it.
@@ -81,14 +91,16 @@ func (r *relay) scan() {
 func (r *relay) take(n int) {
 	ev := r.api.Classify(r.buf[r.ready : r.ready+n])
 	if ev.Transfers() {
-		n = r.hide(n, ev)
+		if n = r.hide(n, ev); r.carry != nil {
+			ev = r.api.Classify(r.buf[r.ready : r.ready+n])
+		}
 	}
 	r.finished += ev.Finished - bits.OnesCount64(r.which&ev.Which)
 	r.which |= ev.Which
 	switch {
 	case ev.Kind == kvparams.EventError:
 		r.broken, r.reported = true, true
-		if r.foreign = r.expose && !ev.Malformed; !r.foreign {
+		if r.foreign = r.expose && !ev.Malformed && !r.carry.MayCarry(); !r.foreign {
 			return // the client gets xpyd's own event, as D's may hold addresses or prompts
 		}
 	case ev.Malformed || ev.Broken > 0:
@@ -103,7 +115,14 @@ func (r *relay) take(n int) {
 	case ev.Kind == kvparams.EventContent:
 		r.content += ev.Tokens()
 	}
-	if ev.Kind == kvparams.EventUsage || ev.Usage.Prompt > 0 {
+	if r.carry != nil {
+		if n = r.carryOn(n, ev); r.broken {
+			return
+		}
+	}
+	if joined := r.carry.Joined(); joined && ev.Kind == kvparams.EventUsage {
+		r.usage = r.carry.Usage(ev.Usage)
+	} else if !joined && (ev.Kind == kvparams.EventUsage || ev.Usage.Prompt > 0) {
 		r.usage = ev.Usage
 		if r.cached >= 0 && ev.Usage.Cached >= 0 {
 			n = r.rewriteUsage(n)
@@ -112,6 +131,20 @@ func (r *relay) take(n int) {
 	r.events++
 	r.committed = r.committed || ev.Commits()
 	r.ready += n
+}
+
+// carryOn keeps of the event of n bytes what its stream may be carried on with, and hides that from the client. An event of a
+// continuation becomes one of the stream. It returns the new length of the event.
+func (r *relay) carryOn(n int, ev kvparams.Event) int {
+	if !r.carry.Joined() {
+		r.buf, n = r.carry.Note(r.buf, r.ready, n, ev)
+		return n
+	}
+	var turned []byte
+	if turned, r.broken = r.carry.Turn(r.buf[r.ready:r.ready+n], ev); !r.broken {
+		r.buf = slices.Replace(r.buf, r.ready, r.ready+n, turned...)
+	}
+	return len(turned)
 }
 
 // hide replaces D's own kv_transfer_params and ec_transfer_params in the event of n bytes by null, and
@@ -213,7 +246,8 @@ func (d *decodeLeg) relayLarge(out *clientWriter) error {
 			return nil
 		}
 		if err != nil {
-			return d.streamBroke(nil, err)
+			_, err = d.streamBroke(nil, err)
+			return err
 		}
 	}
 }
@@ -222,22 +256,28 @@ func (d *decodeLeg) relayLarge(out *clientWriter) error {
 func (d *decodeLeg) relayEvents(out *clientWriter) error {
 	r := &d.relay
 	r.out = out
-	if d.sendEvents() {
-		if err := d.X.Follow(&d.c.conn.Socket, d.passOn); err != nil {
-			r.cause = err
+	for {
+		if d.sendEvents() {
+			if err := d.X.Follow(&d.c.conn.Socket, d.passOn); err != nil {
+				r.cause = err
+			}
+		}
+		broke := r.cause
+		switch {
+		case r.cause != nil && (!r.done || r.broken):
+		case r.lost != nil:
+			return d.clientLeft(r.lost)
+		case r.broken:
+			broke = errBrokenStream
+		default:
+			d.streamEnded()
+			d.endStream()
+			return nil
+		}
+		if goesOn, err := d.streamBroke(out, broke); !goesOn {
+			return err
 		}
 	}
-	switch {
-	case r.cause != nil && (!r.done || r.broken):
-		return d.streamBroke(out, r.cause)
-	case r.lost != nil:
-		return d.clientLeft(r.lost)
-	case r.broken:
-		return d.streamBroke(out, errBrokenStream)
-	}
-	d.streamEnded()
-	d.endStream()
-	return nil
 }
 
 // passOn takes what has come from D and sends the complete events in it. It reports whether the stream goes on.
@@ -336,14 +376,14 @@ func (d *decodeLeg) endStream() {
 // streams of fetch (Node, browsers) drop unread data when their transfer breaks.
 const breakPause = 50 * time.Millisecond
 
-// streamBroke ends an answer that has begun. If out is not nil, the client first gets one error
-// event. Then the connection breaks off. There is never a [DONE] or a clean end.
-func (d *decodeLeg) streamBroke(out *clientWriter, err error) error {
+// streamBroke ends an answer that has begun, unless another D goes on with it. If out is not nil, the client first gets one
+// error event. Then the connection breaks off. There is never a [DONE] or a clean end.
+func (d *decodeLeg) streamBroke(out *clientWriter, err error) (goesOn bool, _ error) {
 	c := d.c
 	b := d.Lease.Backend
 	f := fault.Fault{Leg: fault.Decode, At: fault.InStream, Cause: d.streamCause(err)}
 	if f.Cause == fault.Gone {
-		return d.clientLeft(err)
+		return false, d.clientLeft(err)
 	}
 	var told *fault.Error
 	switch f.Cause {
@@ -353,11 +393,24 @@ func (d *decodeLeg) streamBroke(out *clientWriter, err error) error {
 		told = fault.ErrTooLargeToHold(true)
 	}
 	failed := c.fail(b, f, told)
+	if f.Cause == fault.Timeout {
+		c.s.engines.Stalled(b)
+	}
+	if out != nil {
+		switch how := (carrier{c}).carry(f, failed); {
+		case how == carriedOn:
+			return true, nil
+		case how == carriedToEnd:
+			return false, nil
+		case c.gone():
+			return false, d.clientLeft(err)
+		}
+	}
 	if c.failure = failed.Told; f.Cause != fault.Stopped && f.Cause != fault.Overdue { // otherwise xpyd itself cut the stream
 		c.failure.Log = err.Error()
 	}
-	if f.Cause == fault.Timeout {
-		c.s.engines.Stalled(b)
+	if ended := c.interrupted(); ended != nil { // while another D was to go on
+		c.failure = ended
 	}
 	if out != nil && !d.relay.foreign {
 		_ = out.write(c.failure.AppendEvent(nil, c.api, d.relay.events), time.Now())
@@ -366,7 +419,7 @@ func (d *decodeLeg) streamBroke(out *clientWriter, err error) error {
 	if out != nil && out.failed == nil {
 		time.Sleep(c.s.breakPause)
 	}
-	return c.failure
+	return false, c.failure
 }
 
 // clientLeft ends a stream whose client is gone or has stopped reading. D aborts when its

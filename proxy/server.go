@@ -29,6 +29,7 @@ import (
 	"xpyd/netio"
 	"xpyd/netio/tlsconf"
 	"xpyd/netio/upstream"
+	"xpyd/proxy/carry"
 	"xpyd/proxy/encode"
 	"xpyd/router"
 )
@@ -70,10 +71,10 @@ type Server struct {
 	ledger     handoff.Ledger
 	buffers    budget.Buffers // for streams and D's answers
 	answers    budget.Buffers // for P's answers
-	pool       sync.Pool      // of *completion
-	asking     sync.Pool      // of *asking
-	live       atomic.Int64   // running completions
-	departed   atomic.Int64   // running completions whose client has left, as far as xpyd knows
+	idle       idle           // what requests have left to the next ones
+	carries    carry.Room
+	live       atomic.Int64 // running completions
+	departed   atomic.Int64 // running completions whose client has left, as far as xpyd knows
 	draining   atomic.Bool
 	breakPause time.Duration
 	downGrace  time.Duration
@@ -85,6 +86,12 @@ type Server struct {
 	retiring   atomic.Bool
 	drain      context.Context // ends when the drain must end
 	cut        context.CancelFunc
+}
+
+// idle is what requests have left to the next ones.
+type idle struct {
+	completions sync.Pool // of *completion
+	asking      sync.Pool // of *asking
 }
 
 // New builds the server and starts to watch clients and backends until Shutdown. cfg must be valid.
@@ -118,6 +125,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
 	}
+	s.carries.Config = cfg.Carry
 	s.bodies = budget.NewBodies(0, 0, 0)
 	s.held, s.clients = budget.New(0, 0), budget.NewCounts(0)
 	s.SetBounds(cfg.Timeouts, cfg.Limits)
@@ -129,7 +137,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.handoffs = s.newHandoffs()
 	s.engines = s.newEngines()
 	s.encoder = s.newEncode()
-	s.pool.New, s.asking.New, s.http = s.newCompletion, func() any { return new(asking) }, s.newHTTP(clientReadBuffer)
+	s.idle.completions.New, s.idle.asking.New, s.http = s.newCompletion, func() any { return new(asking) }, s.newHTTP(clientReadBuffer)
 	s.roomy = s.newHTTP(longReadBuffer)
 	watch.OnPanic(s.panicked)
 	s.start()

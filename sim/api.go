@@ -114,22 +114,14 @@ func appendStopReason(b []byte, u *unit, last bool) []byte {
 	return appendString(b, u.stopReason)
 }
 
-// appendTokenIDs appends the ids of the tokens, if the request wants them. A word has one id
-// here, that of its first bytes.
-func (g *generation) appendTokenIDs(b []byte, tokens []string) []byte {
+// appendTokenIDs appends ids of tokens, if the request wants them.
+func (g *generation) appendTokenIDs(b []byte, ids []int) []byte {
 	b = append(b, `"token_ids":`...)
 	if !g.r.tokenIDs {
 		return append(b, "null"...)
 	}
-	ids := make([]int, len(tokens))
-	for i, token := range tokens {
-		ids[i] = tokenID(token)
-	}
 	return appendInts(b, ids)
 }
-
-// tokenID is the id of one token of an answer. An empty token has an id too.
-func tokenID(token string) int { return encode(token + " ")[0] }
 
 // appendPromptIDs appends the prompt's tokens, when the request wants them.
 func (g *generation) appendPromptIDs(b []byte, u *unit) []byte {
@@ -137,7 +129,7 @@ func (g *generation) appendPromptIDs(b []byte, u *unit) []byte {
 	if !g.r.tokenIDs {
 		return append(b, "null"...)
 	}
-	return appendInts(b, encode(u.prompt.text))
+	return appendInts(b, u.prompt.idsFrom(0))
 }
 
 // lastOfAll reports whether this is the last token event of the stream, which carries the

@@ -41,7 +41,7 @@ func (chatAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
 	if last {
 		b = appendStopReason(append(b, ','), u, last)
 	}
-	b = g.appendTokenIDs(append(b, ','), u.tokens[step:step+1])
+	b = g.appendTokenIDs(append(b, ','), u.ids[step:step+1])
 	if last {
 		b = append(g.appendWeightVersions(b), ']')
 	} else {
@@ -73,7 +73,7 @@ func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
 		b = append(g.appendChatLogprobs(b, u.tokens), ',')
 		b = g.appendReason(b, u, true)
 		b = appendStopReason(append(b, ','), u, true)
-		b = g.appendTokenIDs(append(b, ','), u.tokens)
+		b = g.appendTokenIDs(append(b, ','), u.ids)
 		b = g.appendWeightVersions(append(b, `,"routed_experts":null`...))
 	}
 	b = g.appendAnswerUsage(b, string(appendInt(nil, g.createdCacheTokens())))

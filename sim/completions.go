@@ -30,7 +30,7 @@ func (completionsAPI) appendToken(b []byte, g *generation, u *unit, step int) []
 	} else {
 		b = append(b, `,"prompt_token_ids":null`...)
 	}
-	b = g.appendTokenIDs(append(b, ','), u.tokens[step:step+1])
+	b = g.appendTokenIDs(append(b, ','), u.ids[step:step+1])
 	b = append(g.appendWeightVersions(b), ']')
 	if g.r.continuousUsage {
 		b = append(g.appendCounts(append(b, ','), step+1), '}')
@@ -62,7 +62,7 @@ func (completionsAPI) appendAnswer(b []byte, g *generation) []byte {
 		b = append(g.appendTextLogprobs(b, said, len(said)-len(u.tokens)), ',')
 		b = g.appendReason(b, u, true)
 		b = appendStopReason(append(b, ','), u, true)
-		b = g.appendTokenIDs(append(b, ','), u.tokens)
+		b = g.appendTokenIDs(append(b, ','), u.ids)
 		b = g.appendPromptLogprobs(append(b, `,"prompt_logprobs":`...), u)
 		b = g.appendPromptIDs(append(b, ','), u)
 		b = g.appendWeightVersions(append(b, `,"routed_experts":null`...))

@@ -34,11 +34,11 @@ func (g *generation) appendGenerated(b []byte) []byte {
 }
 
 // appendChoice appends what a choice says of its tokens.
-func (g *generation) appendGeneratedChoice(b []byte, u *unit, tokens []string, last bool) []byte {
+func (g *generation) appendGeneratedChoice(b []byte, u *unit, ids []int, last bool) []byte {
 	b = appendInt(append(b, `{"index":`...), u.index)
 	b = g.appendReason(append(b, ','), u, last)
 	b = appendStopReason(append(b, ','), u, last)
-	b = g.appendTokenIDs(append(b, ','), tokens)
+	b = g.appendTokenIDs(append(b, ','), ids)
 	return append(b, `,"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":null}`...)
 }
 
@@ -46,7 +46,7 @@ func (generateAPI) appendRole([]byte, *generation, *unit) []byte { return nil }
 
 func (generateAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
 	b = g.appendGenerated(b)
-	b = g.appendGeneratedChoice(b, u, u.tokens[step:step+1], step == len(u.tokens)-1)
+	b = g.appendGeneratedChoice(b, u, u.ids[step:step+1], step == len(u.tokens)-1)
 	b = append(b, `],"usage":`...)
 	if g.r.continuousUsage {
 		b = append(g.appendCounts(b[:len(b)-len(`"usage":`)], step+1), '}')
@@ -66,7 +66,7 @@ func (generateAPI) appendUsageEvent(b []byte, g *generation) []byte {
 func (generateAPI) appendAnswer(b []byte, g *generation) []byte {
 	b = g.appendGenerated(b)
 	for i, u := range g.units {
-		b = g.appendGeneratedChoice(appendComma(b, i), u, u.tokens, true)
+		b = g.appendGeneratedChoice(appendComma(b, i), u, u.ids, true)
 	}
 	b = appendString(append(b, `],"model":`...), g.c.o.Model)
 	b = appendInt(append(b, `,"created":`...), int(g.created))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // generation is one accepted completion request on its way through the engine.
@@ -44,9 +45,10 @@ type unit struct {
 	script     script
 	cached     int       // tokens of the prompt found in this engine's cache
 	call       *toolCall // the function call that it says; nil for text
-	tokens     []string
-	reason     string // why the engine ended it: "stop" or "length"
-	stopReason string // the stop string met, or ""
+	tokens     []string  // as they are shown
+	ids        []int     // of the tokens as the model says them
+	reason     string    // why the engine ended it: "stop" or "length"
+	stopReason string    // the stop string met, or ""
 }
 
 // prefillOnly reports whether this is the first leg: its KV is kept for a reader.
@@ -155,7 +157,7 @@ func (g *generation) plan() {
 			if g.r.n > 1 {
 				u.internalID = string(appendInt(nil, choice)) + "_" + u.internalID
 			}
-			u.script = newScript(prompt.text, choice)
+			u.script = prompt.script(choice)
 			g.units = append(g.units, u)
 		}
 	}
@@ -168,31 +170,35 @@ func (g *generation) plan() {
 // write computes the tokens of every unit, and once more when the KV turns out to be wrong.
 func (g *generation) write() {
 	for _, u := range g.units {
-		u.write(g.r)
+		u.write(g.r, g.c.o.MaxModelLen)
 	}
 }
 
-func (u *unit) write(r *request) {
+func (u *unit) write(r *request, longest int) {
 	limit, reason := r.maxTokens, "length"
-	if !r.limited {
-		limit, reason = max(naturalEnd, r.minTokens), "stop"
+	if r.endless(u.prompt, longest) {
+		limit, reason = max(naturalEnd-u.script.from, r.minTokens, 1), "stop"
 	}
 	if end, ok := u.script.eosAfter(); ok && !r.ignoreEOS && max(end, r.minTokens) < limit+1 {
 		limit, reason = max(end, r.minTokens), "stop"
 	}
-	u.call, u.tokens, u.reason, u.stopReason = nil, make([]string, 0, limit), reason, ""
+	u.call, u.tokens, u.ids, u.reason, u.stopReason = nil, make([]string, 0, limit), make([]int, 0, limit), reason, ""
 	if t := r.toolFor(u.script); t != nil {
 		u.callTool(t, r)
+		u.ids = idsOf(u.tokens)
 		return
 	}
 	for i := range limit {
 		u.tokens = append(u.tokens, u.script.token(i))
-		if i >= r.minTokens && slices.Contains(r.stopIDs, tokenID(u.tokens[i])) {
+		u.ids = append(u.ids, TokenID(u.tokens[i]))
+		if i >= r.minTokens && slices.Contains(r.stopIDs, u.ids[i]) {
 			u.tokens[i], u.reason = "", "stop" // the token counts, and is not shown
 			break
 		}
 	}
 	u.cutAtStop(r.stop)
+	u.ids = u.ids[:len(u.tokens)]
+	u.holdBack(r)
 }
 
 // cutAtStop ends the answer before the first stop string. Text that might belong to a stop string
@@ -218,6 +224,28 @@ func (u *unit) cutAtStop(stops []string) {
 			u.tokens = u.tokens[:i+1]
 			return
 		}
+	}
+}
+
+// holdBack shows the text of each token as late as vLLM does for a request with stop strings: the last characters, as many
+// as a stop string may have before its last one, wait for what follows them.
+func (u *unit) holdBack(r *request) {
+	held := 0
+	for _, s := range r.stop {
+		held = max(held, utf8.RuneCountInString(s)-1)
+	}
+	if held == 0 || r.logprobs >= 0 {
+		return
+	}
+	full := []rune(strings.Join(u.tokens, ""))
+	made, shown := 0, 0
+	for i, token := range u.tokens {
+		made += utf8.RuneCountInString(token)
+		end := max(shown, made-held)
+		if i == len(u.tokens)-1 {
+			end = len(full)
+		}
+		u.tokens[i], shown = string(full[shown:end]), end
 	}
 }
 
@@ -286,7 +314,7 @@ func (g *generation) checkKV(u *unit, contents []uint64) {
 	}
 	g.rec.WrongKV = true
 	u.script = newWrongScript(u.prompt.text, u.choice, contents)
-	u.write(g.r)
+	u.write(g.r, g.c.o.MaxModelLen)
 }
 
 // reject answers a 4xx and gives the handle back, if the engine is new enough for that. If the

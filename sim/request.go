@@ -58,13 +58,10 @@ type prompt struct {
 	text   string
 	tokens int
 	ids    []int // as they came; nil if a text came
+	said   []int // those at the end which an engine has said, see idsPrompt
 }
 
 func textPrompt(text string) prompt { return prompt{text: text, tokens: tokenCount(text)} }
-
-func idsPrompt(ids []int) prompt {
-	return prompt{text: TokensPrompt(ids...), tokens: len(ids), ids: ids}
-}
 
 // idsFrom returns the prompt's tokens from the first-th on.
 func (p prompt) idsFrom(first int) []int {

@@ -49,3 +49,49 @@ func textOnly(messages json.RawMessage) bool {
 	}
 	return true
 }
+
+// firstAnswerID is the lowest id of an answer's token. No id of a text is as high, because the highest byte would be 0xff,
+// which UTF-8 does not have.
+const firstAnswerID = 0xff000000
+
+// TokenID is the id of one token of an answer. A word has one id, and an empty token has an id too.
+func TokenID(token string) int { return firstAnswerID | int(hashText(token)&0xffffff) }
+
+// idsPrompt is the prompt of these ids. Those of an answer at its end are what a model has said so far, and the engine goes
+// on with that answer.
+func idsPrompt(ids []int) prompt {
+	said := len(ids)
+	for said > 0 && ids[said-1] >= firstAnswerID {
+		said--
+	}
+	return prompt{text: TokensPrompt(ids[:said]...), tokens: len(ids), ids: ids, said: ids[said:]}
+}
+
+func idsOf(tokens []string) []int {
+	ids := make([]int, len(tokens))
+	for i, token := range tokens {
+		ids[i] = TokenID(token)
+	}
+	return ids
+}
+
+// script is the answer to p, from behind what is said of it. What another model has said makes it another answer.
+func (p prompt) script(choice int) script {
+	s := newScript(p.text, choice)
+	for i, id := range p.said {
+		if TokenID(s.token(i)) != id {
+			for _, id := range p.said {
+				s.seed = mix(s.seed, uint64(id))
+			}
+			break
+		}
+	}
+	s.from = len(p.said)
+	return s
+}
+
+// endless reports that the request sets no limit to the answer: it has none, or goes on with one up to the length of the
+// model.
+func (r *request) endless(p prompt, longest int) bool {
+	return !r.limited || len(p.said) > 0 && p.tokens+r.maxTokens >= longest
+}

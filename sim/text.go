@@ -32,6 +32,7 @@ func ChoiceText(prompt string, choice, n int) string {
 type script struct {
 	seed  uint64
 	style string // the NAME of a [[text:NAME]] marker
+	from  int    // tokens of it that the prompt has already
 	wrong bool   // computed from foreign KV, and every token shows it
 }
 
@@ -51,6 +52,7 @@ func newWrongScript(prompt string, choice int, contents []uint64) script {
 }
 
 func (s script) token(i int) string {
+	i += s.from
 	h := mix(s.seed, uint64(i))
 	if s.wrong {
 		return " WRONG-KV-" + strconv.FormatUint(h&0xffff, 16)
@@ -106,7 +108,7 @@ func (s script) eosAfter() (int, bool) {
 		return 0, false
 	}
 	n, err := strconv.Atoi(count)
-	return n, err == nil && n > 0
+	return max(n-s.from, 1), err == nil && n > 0
 }
 
 var words = strings.Fields(`

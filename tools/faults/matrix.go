@@ -259,5 +259,9 @@ func edgeRows() []row {
 		tests: []string{"TestAnEngineDiesInBothRoles", "TestClientLeavesEnginesWithoutARole", "TestRolesChangeUnderLoad",
 			"TestNoRequestHasBothLegsOnOneEngine", "TestNoHandleGoesBackToItsEngine"},
 		alone: []string{"TestAnEngineWithoutARoleIsLeftAlone"},
+	}, {
+		id: "T49", what: "D dies, is cut at each event, hangs or reports an error in mid-stream, with carry.max: another D goes on, as one stream, nothing twice, nothing lost, nothing pinned; else the reason is told",
+		tests: []string{"TestStreamIsCarriedOn", "TestStopStringOverTheSeam", "TestKilledDecodeBreaksNoStream", "TestHungStreamIsCarriedOn",
+			"TestCarriedAsOftenAsConfigured", "TestWhatIsNotCarried", "TestClientLeavesWhileItsStreamIsCarriedOn"},
 	}}
 }

@@ -78,9 +78,9 @@ func keys() []mutant {
 		new:  "n.room() > -1000",
 		test: "TestFewPrefillsRunForNobody",
 	}, {
-		name: "keys share the engines' caches", in: "(*Request).salted",
-		old:  "len(r.salt) == 0",
-		new:  "len(r.salt) >= 0",
+		name: "keys share the engines' caches", in: "(*added).to",
+		old:  "if len(a.salt) > 0 {",
+		new:  "if len(a.salt) > 1<<20 {",
 		test: "TestBothLegsHaveTheSalt",
 	}, {
 		name: "a client's own salt goes to the engines", in: "(*Account).Salt",

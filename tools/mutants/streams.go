@@ -30,7 +30,7 @@ func streams() []mutant {
 		test: "TestFailuresBeforeTheFirstTokenAreMended/nothing_but_[DONE]/chat_streamed",
 	}, {
 		name: "error event followed by [DONE] counts", in: "(*relay).take",
-		old:  "r.broken, r.reported = true, true\n\t\tif r.foreign = r.expose && !ev.Malformed; !r.foreign {",
+		old:  "r.broken, r.reported = true, true\n\t\tif r.foreign = r.expose && !ev.Malformed && !r.carry.MayCarry(); !r.foreign {",
 		new:  "r.foreign, r.reported = true, true\n\t\tif false {",
 		test: "TestErrorEventBehindTheLastTokenIsNoSuccess/chat_streamed",
 	}, {

@@ -4,7 +4,7 @@ import "slices"
 
 // guards are the mutants of what every completion depends on. -quick has only those. Each is named
 // by what it breaks and by the declaration that it changes.
-func guards() []mutant { return append(streams(), handles()...) }
+func guards() []mutant { return slices.Concat(streams(), handles(), carries()) }
 
 func mutants() []mutant {
 	return slices.Concat(guards(), retries(), limits(), keys(), roleless(), ways(), kvEvents())

@@ -1,0 +1,320 @@
+package proxy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+// carrying are a rig's options under which streams are carried on, once.
+func carrying(prefill, decode int) rigOptions {
+	return rigOptions{
+		prefill: prefill, decode: decode,
+		router: func(c *router.Config) {
+			inTurn(c)
+			c.Health.EjectAfter = 0
+		},
+		config: func(c *proxy.Config) { c.Carry.Max = 1 },
+	}
+}
+
+// chunk is what tests read of an event.
+type chunk struct {
+	ID      string
+	Created int64
+	Model   string
+	Object  string
+	Choices []struct {
+		Index  int
+		Text   *string
+		Delta  *struct{ Role, Content string }
+		Reason string          `json:"finish_reason"`
+		Stop   json.RawMessage `json:"stop_reason"`
+		IDs    json.RawMessage `json:"token_ids"`
+		Prompt json.RawMessage `json:"prompt_token_ids"`
+	}
+	Prompt json.RawMessage `json:"prompt_token_ids"`
+	Usage  *struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+		Total      int `json:"total_tokens"`
+		Details    *struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	}
+}
+
+// expectOneStream fails unless a is one whole stream: c's text, one id, one role, one end, no ids, and c's usage if it asks for it.
+func (r *rig) expectOneStream(c call, a answer, tokens int) {
+	r.t.Helper()
+	r.expectWhole(c, a)
+	var first chunk
+	roles, ends, usages := 0, 0, 0
+	for _, ev := range strings.Split(strings.TrimSuffix(a.body, "\n\n"), "\n\n") {
+		data, ok := strings.CutPrefix(ev, "data: ")
+		if !ok || data == "[DONE]" {
+			continue
+		}
+		var e chunk
+		if err := json.Unmarshal([]byte(data), &e); err != nil {
+			r.t.Fatalf("%q: %v", ev, err)
+		}
+		if first.ID == "" {
+			first = e
+		}
+		if e.ID != first.ID || e.Created != first.Created || e.Model != first.Model || e.Object != first.Object || strings.Contains(ev, `token_ids":[`) {
+			r.t.Fatalf("%s: event %q in a stream that began with %+v", c.name(), ev, first)
+		}
+		for _, ch := range e.Choices {
+			if (ch.Text == nil) != c.chat || ch.Index != 0 {
+				r.t.Fatalf("%s: event %q is of another API", c.name(), ev)
+			}
+			if c.chat && ch.Delta.Role != "" {
+				roles++
+			}
+			if ch.Reason != "" {
+				ends++
+			}
+		}
+		if u := e.Usage; u != nil {
+			usages++
+			if u.Completion != tokens || u.Total != u.Prompt+tokens || u.Prompt != len(tokenIDs(c.promptText())) {
+				r.t.Fatalf("%s: usage %q, want %d of %d", c.name(), ev, tokens, len(tokenIDs(c.promptText())))
+			}
+		}
+	}
+	if want := map[bool]int{true: 1}[c.chat]; roles != want || ends != 1 || usages != strings.Count(c.more, "include_usage") {
+		r.t.Fatalf("%s: %d roles, %d ends, %d usages\n%s", c.name(), roles, ends, usages, a.body)
+	}
+}
+
+// promptText is the prompt as engines render it.
+func (c call) promptText() string {
+	if c.chat {
+		return sim.ChatPrompt(sim.Message{Role: "user", Content: c.prompt})
+	}
+	return c.prompt
+}
+
+const withUsage = `,"stream_options":{"include_usage":true}`
+
+// askAll sends all calls at once.
+func (r *rig) askAll(calls []call) []answer {
+	answers := make([]answer, len(calls))
+	var all sync.WaitGroup
+	for i, c := range calls {
+		all.Go(func() { answers[i] = r.call(c) })
+	}
+	all.Wait()
+	return answers
+}
+
+// carriedOn is how many streams were carried on.
+func (r *rig) carriedOn() float64 { return r.metric(`xpyd_streams_carried_total{not_carried="none"}`) }
+
+// A stream whose decode engine fails goes on, wherever the failure falls: as one stream, with nothing twice and nothing lost.
+func TestStreamIsCarriedOn(t *testing.T) {
+	r := newRig(t, carrying(2, 2))
+	var calls []call
+	styles := []string{"", "[[text:utf8]]", "[[text:escape]]", "[[text:empty]]", "[[text:comments]]"}
+	for i, fault := range []string{"die@%d", "die@%d:rst", "cut@%d", "error-done@%d", "error-cut@%d", "corrupt@%d"} {
+		for at := range 12 {
+			for j, chat := range []bool{false, true} {
+				for twin := range 2 { // one of them goes to the engine that fails
+					c := streamed(chat, 9, styles[(at+i+j)%len(styles)]+fmt.Sprintf("[[decode-0:"+fault+"]]%s%d%d", at, fault, j, twin))
+					c.more = withUsage
+					calls = append(calls, c)
+				}
+			}
+		}
+	}
+	for i, a := range r.askAll(calls) {
+		r.expectOneStream(calls[i], a, 9)
+	}
+	if n := r.carriedOn(); n < 40 {
+		t.Errorf("%v streams were carried on\n%s", n, r.logs)
+	}
+	r.expectNothingHeld()
+}
+
+// A stop string that begins before the seam and ends behind it ends the stream as if there were none.
+func TestStopStringOverTheSeam(t *testing.T) {
+	r := newRig(t, carrying(2, 2))
+	var calls []call
+	var stops []string
+	const tokens = 12
+	for at := 1; at < tokens; at++ {
+		for k := 1; k < tokens-2; k += 2 {
+			for _, chat := range []bool{false, true} {
+				for twin := range 2 {
+					c := streamed(chat, tokens, fmt.Sprintf("[[decode-0:die@%d]]%d%d", at, k, twin))
+					text := sim.Text(c.promptText(), k+2)
+					word := text[len(sim.Text(c.promptText(), k+1)):]
+					before := sim.Text(c.promptText(), k+1)
+					stop := before[len(before)-3:] + word[:3]
+					stops = append(stops, stop)
+					c.more = withUsage + fmt.Sprintf(`,"stop":["%s","nowhere to be found"]`, stop)
+					calls = append(calls, c)
+				}
+			}
+		}
+	}
+	for i, a := range r.askAll(calls) {
+		c := calls[i]
+		whole := sim.Text(c.promptText(), tokens)
+		want := whole[:strings.Index(whole, stops[i])]
+		if a.err != nil || a.text() != want || strings.Count(a.body, `"finish_reason":"stop","stop_reason":"`+stops[i]+`"`) != 1 {
+			t.Fatalf("%s: %v, text %q, want %q, stop %q\n%s\n%s", c.name(), a.err, a.text(), want, stops[i], a.body, r.logs)
+		}
+		said := 0
+		for !strings.Contains(sim.Text(c.promptText(), said), stops[i]) {
+			said++
+		}
+		if !strings.Contains(a.body, fmt.Sprintf(`"completion_tokens":%d`, said)) {
+			t.Fatalf("%s: want %d tokens in the usage\n%s", c.name(), said, a.body)
+		}
+	}
+	if n := r.carriedOn(); n < 20 {
+		t.Errorf("%v streams were carried on\n%s", n, r.logs)
+	}
+	r.expectNothingHeld()
+}
+
+// A stream is carried on as often as carry.max says, and ends as ever after that.
+func TestCarriedAsOftenAsConfigured(t *testing.T) {
+	for _, most := range []int{1, 4} {
+		o := carrying(1, 3)
+		o.config = func(c *proxy.Config) { c.Carry.Max = most }
+		r := newRig(t, o)
+		for i, c := range []call{streamed(false, 9, "[[D:die@3]]"), streamed(true, 9, "[[D:die@4]]")} {
+			c.more = withUsage + `,"min_tokens":8`
+			a := r.call(c)
+			if most > 1 {
+				r.expectOneStream(c, a, 9)
+				continue
+			}
+			if a.err == nil || a.code() != "decode_failed" || a.text() != sim.Text(c.promptText(), 6+i) {
+				t.Errorf("%v, %s", a.err, a.body)
+			}
+			if n := r.metric(`xpyd_streams_carried_total{not_carried="spent"}`); n != float64(i+1) {
+				t.Errorf("%v streams ended so\n%s", n, r.logs)
+			}
+		}
+		r.expectNothingHeld()
+	}
+}
+
+// What cannot be carried on exactly is not: the stream ends as it does without carry.max, and the reason is counted and logged.
+func TestWhatIsNotCarried(t *testing.T) {
+	o := carrying(1, 2)
+	o.engine = func(o *sim.Options) { o.ToolCallParser = "hermes" }
+	r := newRig(t, o)
+	for why, more := range map[string]string{
+		"logprobs": `,"logprobs":true`, "penalties": `,"presence_penalty":0.5`, "stop": `,"stop":"x","temperature":1`, "structured": `,"response_format":{"type":"json_object"}`,
+		"tools": `,"tools":[{"type":"function","function":{"name":"f"}}]`, "member": `,"a_new_option":1`, "choices": `,"n":2,"temperature":1`,
+	} {
+		c := streamed(true, 9, "[[D:die@5]]")
+		body := strings.Replace(c.body(), `,"temperature":0`, "", strings.Count(more, "temperature"))
+		a := r.post(c.path(), strings.Replace(body, `{"model"`, `{`+more[1:]+`,"model"`, 1))
+		if a.code() != "decode_failed" || strings.Contains(a.body, `token_ids":[`) {
+			t.Errorf("%s: %s", why, a.body)
+		}
+		if n := r.metric(`xpyd_streams_carried_total{not_carried="` + why + `"}`); n != 1 || !strings.Contains(r.logs.String(), `"not_carried":"`+why+`"`) {
+			t.Errorf("%s: counted %v", why, n)
+		}
+	}
+	c := streamed(true, 9, "[[D:die@5]]")
+	if a := r.call(c, "X-Xpyd-Carry", "never"); a.code() != "decode_failed" || r.metric(`xpyd_streams_carried_total{not_carried="client"}`) != 1 {
+		t.Errorf("refused: %s", a.body)
+	}
+	if n := r.carriedOn(); n != 0 {
+		t.Errorf("%v streams were carried on", n)
+	}
+	r.expectNothingHeld()
+}
+
+// A stream whose engine says nothing more, and one whose engine is killed, are carried on too. The bounds hold.
+func TestHungStreamIsCarriedOn(t *testing.T) {
+	o := carrying(1, 2)
+	o.config = func(c *proxy.Config) { c.Carry.Max, c.Timeouts.StreamIdle = 1, 300*time.Millisecond }
+	r := newRig(t, o)
+	var calls []call
+	for i := range 8 {
+		calls = append(calls, streamed(i%2 == 0, 9, fmt.Sprintf("[[decode-0:stall@%d]]", i+2)))
+	}
+	for i, a := range r.askAll(calls) {
+		r.expectOneStream(calls[i], a, 9)
+	}
+	if r.carriedOn() == 0 {
+		t.Error("none was carried on")
+	}
+	r.expectNothingHeld()
+}
+
+// Each decode engine is killed under streams, one after the other. No stream breaks, and no block stays pinned.
+func TestKilledDecodeBreaksNoStream(t *testing.T) {
+	o := carrying(2, 3)
+	o.engine = func(o *sim.Options) { o.TokenLatency = 15 * time.Millisecond }
+	o.config = func(c *proxy.Config) { c.Carry.Max = 3 }
+	r := newRig(t, o)
+	const streams, tokens = 30, 40
+	carried := 0.0
+	for turn := range 3 {
+		var calls []call
+		for i := range streams {
+			c := streamed(i%2 == 0, tokens, fmt.Sprintf(" %d %d", turn, i))
+			c.more = withUsage
+			calls = append(calls, c)
+		}
+		begun := r.metric(`xpyd_kv_handles_total{end="burnt"}`)
+		done := make(chan []answer, 1)
+		go func() { done <- r.askAll(calls) }()
+		d := r.decode[turn]
+		r.await("streams on it", func() bool { return r.metric(`xpyd_kv_handles_total{end="burnt"}`) > begun+streams*2/3 })
+		d.Kill()
+		for i, a := range <-done {
+			r.expectOneStream(calls[i], a, tokens)
+		}
+		if err := d.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.carriedOn(); n <= carried {
+			t.Errorf("turn %d: none was carried on", turn)
+		} else {
+			carried = n
+		}
+	}
+	r.expectNothingHeld()
+}
+
+// A client leaves while its stream is carried on. Its prefill ends, and no block stays pinned.
+func TestClientLeavesWhileItsStreamIsCarriedOn(t *testing.T) {
+	r := newRig(t, carrying(1, 2))
+	for i := range 6 {
+		c := streamed(i%2 == 0, 9, fmt.Sprintf("[[D:die@3]][[P:delay=%dms]]%d", 1+i*40, i))
+		req, err := http.NewRequest("POST", r.url+c.path(), strings.NewReader(c.body()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		ctx, leave := context.WithCancel(t.Context())
+		resp, err := r.client.Do(req.WithContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.await("a continuation", func() bool { return r.metric("xpyd_retries_total") > float64(i) })
+		leave()
+		_ = resp.Body.Close()
+		r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
+	}
+	r.expectNothingHeld()
+}
