@@ -40,7 +40,7 @@ func TestDocsCommands(t *testing.T) {
 }
 
 var (
-	commandLine   = regexp.MustCompile("(?m)^(?:\\$ |    )?(?:sudo )?(?:env \\S+ )?(?:\\./)?xpyd ([a-z].*)$")
+	commandLine   = regexp.MustCompile(`(?m)^(?:\$ |    )?(?:sudo )?(?:env \S+ )?(?:\./)?xpyd ([a-z].*)$`)
 	commandInline = regexp.MustCompile("`(?:\\./)?xpyd ([a-z][^`]*)`")
 	afterCommand  = regexp.MustCompile(`\s(?:#|&|\||>|>>|2>).*$`)
 )
@@ -65,7 +65,7 @@ func commandsOf(text string) (lines []string) {
 
 // indented returns the lines that are code because they are indented.
 func indented(text string) string {
-	return strings.Join(regexp.MustCompile("(?m)^    (?:sudo )?(?:\\./)?xpyd .*$").FindAllString(text, -1), "\n")
+	return strings.Join(regexp.MustCompile(`(?m)^    (?:sudo )?(?:\./)?xpyd .*$`).FindAllString(text, -1), "\n")
 }
 
 // takes is nil if xpyd knows the command and the flags of the line.

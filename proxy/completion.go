@@ -77,7 +77,6 @@ type incoming struct {
 	*asking     // nil once the completion sends no more requests to backends
 	tokens  int // tokens of the prompt; an estimate unless the client sent ids
 	bill    bill
-	place   place
 }
 
 // choice is the way of the completion through the pools.
@@ -223,7 +222,7 @@ func (c *completion) run() *fault.Error {
 			c.carried = new(carried)
 		}
 		c.carried.Begin(&c.s.carries, &c.req, heads.RefusesCarry(&c.ctx.Request.Header))
-		c.carried.priority = c.req.Priority()
+		c.carried.place.priority = c.req.Priority()
 	}
 	for {
 		c.round = round{n: c.round.n + 1}

@@ -204,12 +204,12 @@ func (c *completion) want(role router.Role, skip []*router.Backend) router.Want 
 
 // session returns the key of the affinity header that ties the client's requests together, or 0
 // without one.
-func (in *incoming) session(headers []string) uint64 {
-	if in.ctx == nil {
-		return in.place.session
+func (c *completion) session(headers []string) uint64 {
+	if c.ctx == nil {
+		return c.carried.place.session
 	}
 	for _, name := range headers {
-		if v := in.ctx.Request.Header.Peek(name); len(v) > 0 {
+		if v := c.ctx.Request.Header.Peek(name); len(v) > 0 {
 			return router.KeyOf(v)
 		}
 	}
@@ -223,7 +223,7 @@ type inQueue struct{ c *completion }
 func (q inQueue) Line(w *router.Want) (time.Time, <-chan struct{}) {
 	c := q.c
 	if c.ctx == nil {
-		w.Flow, w.Priority = c.place.flow, c.place.priority
+		w.Flow, w.Priority = c.carried.place.flow, c.carried.place.priority
 	} else {
 		turn(w, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
 	}

@@ -122,8 +122,8 @@ type place struct {
 func (c reply) dropHead() {
 	if c.carried.stream().Asks() {
 		var w router.Want
-		turn(&w, c.use.Account, c.conn, &c.ctx.Request.Header, c.carried.priority)
-		c.place = place{session: c.session(c.snap.AffinityHeaders()), flow: w.Flow, priority: w.Priority}
+		turn(&w, c.use.Account, c.conn, &c.ctx.Request.Header, c.carried.place.priority)
+		c.carried.place = place{session: c.session(c.snap.AffinityHeaders()), flow: w.Flow, priority: w.Priority}
 	}
 	c.ctx = nil
 }
@@ -131,9 +131,9 @@ func (c reply) dropHead() {
 // carried is what a completion keeps to go on with its stream if D fails.
 type carried struct {
 	carry.Stream
-	priority int          // of the body
-	not      carry.Reason // why it was not carried on when its D failed
-	body     []byte       // of the continuation
+	place place        // its priority is that of the body until the head is gone
+	not   carry.Reason // why it was not carried on when its D failed
+	body  []byte       // of the continuation
 }
 
 // stream is what is kept of the stream, or nil if nothing is.

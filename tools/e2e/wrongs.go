@@ -78,8 +78,16 @@ func wrongs() []wrong {
 		to:   "strconv.Itoa(0*b.Rank)",
 	}, {
 		name: "figures of the whole server for each rank", in: "parsePage", check: "ranks",
-		from: "if rank == router.NoRank || !ofOther(line, rank) {",
+		from: "if rank == router.NoRank || !ofOther(line, \"engine\", rank) {",
 		to:   "if true {",
+	}, {
+		name: "a copy of a block that two prompts computed not counted", in: "(*index).stored", check: "events",
+		from: "case b.copies < math.MaxUint8:",
+		to:   "case b.copies < min(1, math.MaxUint8):",
+	}, {
+		name: "evicted blocks kept", in: "(*index).removed", check: "events",
+		from: "delete(x.blocks, hash)",
+		to:   "x.blocks[hash] = b",
 	}, {
 		name: "a pair of two connectors let in", in: "(*Config).checkPartners", check: "mixed",
 		from: "return o.path != m.path && o.connector == m.connector",
