@@ -37,7 +37,7 @@ hold addresses, and the names of models and keys.`,
 				_, err := cmd.OutOrStdout().Write(b.Bytes())
 				return err
 			case "":
-				output = "xpyd-support-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
+				output = "xpyd-support-" + time.Now().Format("20060102-150405") + ".tar.gz"
 			}
 			if err := os.WriteFile(output, b.Bytes(), 0o600); err != nil {
 				return config.UsageError{Err: fmt.Errorf("--output: %w", err)}

@@ -60,7 +60,7 @@ func f(t, u time.Time) { _ = t.UTC().Sub(u); _ = t.Round(0); _ = time.Unix(t.Uni
 	if found := wallClock(fset, file); len(found) != 5 {
 		t.Fatalf("in a file with five uses these are found: %q", found)
 	}
-	for _, dir := range []string{".", "cmd", "cmd/config", "cmd/daemon", "engines", "engines/handoff", "engines/kvevents", "engines/progress", "proxy", "proxy/fault", "proxy/encode", "proxy/leg", "router", "router/prefix", "router/price", "router/way", "kvparams", "metrics", "netio", "netio/upstream"} {
+	for _, dir := range []string{".", "cmd", "cmd/config", "cmd/daemon", "engines", "engines/handoff", "engines/kvevents", "engines/progress", "proxy", "proxy/carry", "proxy/fault", "proxy/encode", "proxy/leg", "router", "router/prefix", "router/price", "router/way", "kvparams", "metrics", "netio", "netio/upstream"} {
 		dir = filepath.Join("..", dir)
 		files, err := fs.Glob(os.DirFS(dir), "*.go")
 		if err != nil || len(files) == 0 {
