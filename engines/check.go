@@ -212,6 +212,7 @@ func (c *checker) probe(b *router.Backend) {
 	}
 	c.s.LookForOutage()
 	c.s.compareReleases()
+	noteUnproven(c.s, b)
 }
 
 // brokenOff tells an engine that is gone, which refuses or resets connections, from one that hangs,
