@@ -31,7 +31,8 @@ type fleets struct {
 	tell    atomic.Pointer[func(PlanNow)]
 }
 
-// of is the fleet of a model. When another one comes, those of models that no engine lists any more are forgotten.
+// of is the fleet of a model. When another one comes, those of models that no engine lists any more are forgotten. That of
+// engines that all serve the same stays, as they often list the same again soon.
 func (f *fleets) of(model string, listed *listing) *way.Fleet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,7 +41,7 @@ func (f *fleets) of(model string, listed *listing) *way.Fleet {
 		if x = way.New(&f.engines); f.byModel == nil {
 			f.byModel = map[string]*way.Fleet{}
 		}
-		maps.DeleteFunc(f.byModel, func(id string, _ *way.Fleet) bool { return !listed.lists([]byte(id)) })
+		maps.DeleteFunc(f.byModel, func(id string, _ *way.Fleet) bool { return id != "" && !listed.lists([]byte(id)) })
 		f.byModel[model] = x
 	}
 	return x
@@ -92,8 +93,24 @@ func Route(s *Snapshot, w Want, most int, whole bool) *Errand {
 
 // routes reports that nothing but the cost chooses the engines of the request.
 func routes(s *Snapshot, w *Want) bool {
-	return s.pd.Mode == PDAuto && s.pd.ThresholdTokens == 0 && s.router.shared.Load() &&
-		w.Key == 0 && w.Like == nil && w.Peer == nil && !w.Alone && !w.Unbound && len(w.Skip)+len(w.Gone) == 0
+	return plans(s) && w.Key == 0 && w.Like == nil && w.Peer == nil && !w.Alone && !w.Unbound && len(w.Skip)+len(w.Gone) == 0
+}
+
+// plans reports that the cost may choose the engines of requests.
+func plans(s *Snapshot) bool {
+	return s.pd.Mode == PDAuto && s.pd.ThresholdTokens == 0 && s.router.shared.Load()
+}
+
+// planFor reports that a plan for the model is in force. Where engines serve several models, each has its own.
+func planFor(s *Snapshot, model string) bool {
+	p, lists := s.decode, s.decode.models.Load()
+	switch {
+	case lists.mixed():
+		p = lists.byModel[model]
+	case model != "":
+		return false
+	}
+	return p != nil && plans(s) && slices.ContainsFunc(p.backends, func(b *Backend) bool { return b.Twin() != nil })
 }
 
 // candidates lists the engines that may serve the request, and those that are full. It is nil if none of them is without a
@@ -242,10 +259,11 @@ func planNow(r *Router, model string, f *way.Fleet) PlanNow {
 
 // Plans lists the plans in force, by model. There is none for engines with roles, and before the first few requests.
 func Plans(r *Router) (all []PlanNow) {
+	s := r.Snapshot()
 	r.fleets.mu.Lock()
 	defer r.fleets.mu.Unlock()
 	for model, f := range r.fleets.byModel {
-		if p := planNow(r, model, f); p.Engines > 0 {
+		if p := planNow(r, model, f); p.Engines > 0 && planFor(s, model) {
 			all = append(all, p)
 		}
 	}

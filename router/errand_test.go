@@ -154,6 +154,44 @@ func TestFleetsOfModelsThatWereServed(t *testing.T) {
 	}
 }
 
+// What is known of engines that serve the same outlives a time in which they do not, and only plans in force are told.
+func TestPlansAreThoseInForce(t *testing.T) {
+	x := anyRole(t, 2, nil)
+	list := func(more ...string) {
+		all := x.s.Backends(Decode)
+		all[0].SetModels(append([]string{"m"}, more...))
+		all[1].SetModels([]string{"m"})
+	}
+	want := func(when, model string, routed bool) {
+		t.Helper()
+		for range 40 {
+			if e := Route(x.s, Want{Role: Decode, Tokens: 5000, Model: []byte("m")}, 250, false); (e != nil) != routed {
+				t.Fatalf("%s: %+v", when, e)
+			}
+			x.now = x.now.Add(125 * time.Millisecond)
+		}
+		if all := Plans(x.r); (len(all) == 1) != routed || routed && (len(all) != 1 || all[0].Model != model) {
+			t.Errorf("%s: %+v", when, all)
+		}
+	}
+	list()
+	want("one model", "", true)
+	first := x.r.fleets.byModel[""]
+	list("lora")
+	want("an adapter on one of them", "m", true)
+	list()
+	if want("one model again", "", true); x.r.fleets.byModel[""] != first {
+		t.Error("what was known is lost")
+	}
+	cfg := DefaultConfig()
+	cfg.PD.Mode, cfg.Prefill, cfg.Decode = PDAuto, MustEntries("http://a:1"), MustEntries("http://b:1")
+	if _, err := x.r.Reload(cfg, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	x.s = x.r.Snapshot()
+	want("fixed roles", "", false)
+}
+
 // The KV cache of an engine is as large as its metrics say, and what others have there counts.
 func TestCandidatesAsTheirMetricsSay(t *testing.T) {
 	x := anyRole(t, 2, func(c *Config) { c.Engines[1].Weight = 0.5 })

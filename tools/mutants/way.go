@@ -59,9 +59,14 @@ func ways() []mutant {
 		test: "TestRouteAvoidsWhatIsDown",
 	}, {
 		name: "models that were served are never forgotten", in: "(*fleets).of",
-		old:  "return !listed.lists([]byte(id))",
-		new:  "return false",
+		old:  "!listed.lists([]byte(id))",
+		new:  "false",
 		test: "TestFleetsOfModelsThatWereServed",
+	}, {
+		name: "what is known of engines that serve the same is lost when their models differ", in: "(*fleets).of",
+		old:  `id != "" && `,
+		new:  "",
+		test: "TestPlansAreThoseInForce",
 	}, {
 		name: "a spent share bounds nothing", in: "(*Snapshot).acquire",
 		old:  "whole.roleless = true;",
