@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -21,8 +22,8 @@ import (
 type Control struct {
 	Members *members.Set
 	Reload  func(ctx context.Context, by string) error // reads the configuration again
-	// Adapters loads an adapter on the engines, or unloads it.
-	Adapters func(ctx context.Context, name, path, model string) (done any, err error)
+	// Adapters loads an adapter on the engines, or unloads it, and counts those that did.
+	Adapters func(ctx context.Context, name, path, model string) (done any, well, of int, err error)
 	// Level and SetLevel are both set or both nil. They are about the level of the log.
 	Level    func() string
 	SetLevel func(string) error
@@ -241,20 +242,32 @@ func (p *pages) loadAdapter(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "path: is empty; give the adapter's folder, as the engines see it")
 		return
 	}
-	p.setAdapter(w, r, to, "an adapter is loaded")
+	p.setAdapter(w, r, to, "loaded")
 }
 
 func (p *pages) unloadAdapter(w http.ResponseWriter, r *http.Request) {
-	p.setAdapter(w, r, adapter{Model: r.URL.Query().Get("model")}, "an adapter is unloaded")
+	p.setAdapter(w, r, adapter{Model: r.URL.Query().Get("model")}, "unloaded")
 }
 
 func (p *pages) setAdapter(w http.ResponseWriter, r *http.Request, to adapter, what string) {
 	// Half of the engines with an adapter are worse than what the caller asked for, so its leaving ends nothing.
-	done, err := p.cfg.Control.Adapters(context.WithoutCancel(r.Context()), r.PathValue("name"), to.Path, to.Model)
+	done, well, of, err := p.cfg.Control.Adapters(context.WithoutCancel(r.Context()), r.PathValue("name"), to.Path, to.Model)
 	if err != nil {
 		refuse(w, http.StatusConflict, err.Error())
 		return
 	}
-	p.cfg.Journal.Tell(p.cfg.Log.Info(), journal.Event{Kind: journal.Adapter, Text: what, Change: r.PathValue("name"), By: actorOf(r)})
-	writeIndented(w, map[string]any{"engines": done})
+	answer := map[string]any{"engines": done}
+	if well == 0 {
+		answer["error"] = fmt.Sprintf("%s is %s on 0 of %d engines; engines has each one's reason", r.PathValue("name"), what, of)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadGateway)
+		encode(w, answer)
+		return
+	}
+	text := "an adapter is " + what
+	if well < of {
+		text = fmt.Sprintf("%s on %d of %d engines", text, well, of)
+	}
+	p.cfg.Journal.Tell(p.cfg.Log.Info(), journal.Event{Kind: journal.Adapter, Text: text, Change: r.PathValue("name"), By: actorOf(r)})
+	writeIndented(w, answer)
 }

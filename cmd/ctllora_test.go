@@ -72,4 +72,33 @@ func TestCtlLora(t *testing.T) {
 		t.Error(out)
 	}
 	until(http.StatusNotFound, "disaggregated") // an engine's own
+	if text := p.operate("events"); !strings.Contains(text, "an adapter is loaded on 2 of 3 engines") || !strings.Contains(text, "an adapter is unloaded on 2 of 3 engines") {
+		t.Error(text)
+	}
+}
+
+// Where no engine has loaded an adapter, nothing says that it is loaded.
+func TestCtlLoraRefusedByAll(t *testing.T) {
+	t.Parallel()
+	e, err := sim.Start(sim.Options{Role: sim.RoleDecode}.Fast())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	p := startSelf(t, "serve", "--decode", e.URL(), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	p.serving(1)
+	var out string
+	eventually(t, "known", func() bool {
+		out, err = p.ctl("ctl", "lora", "load", "sql", "/adapters/sql")
+		return !strings.Contains(err.Error(), "not known yet")
+	})
+	if err.Error() != "sql is not loaded on 1 of 1 engines" || !strings.Contains(out, e.URL()+": it has no /v1/load_lora_adapter") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if status, text := p.send(http.MethodPut, "/adapters/sql", `{"path":"/adapters/sql"}`); status != http.StatusBadGateway || !strings.Contains(text, `"url"`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if text := p.operate("events"); strings.Contains(text, "an adapter is") {
+		t.Error(text)
+	}
 }

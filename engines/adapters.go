@@ -27,6 +27,16 @@ type AdapterDone struct {
 	Error string `json:"error,omitempty"`
 }
 
+// Well counts the engines that have done it.
+func Well(all []AdapterDone) (n int) {
+	for _, d := range all {
+		if d.Error == "" {
+			n++
+		}
+	}
+	return n
+}
+
 // adapterWithin bounds how long an engine may load an adapter.
 const adapterWithin = 25 * time.Second
 

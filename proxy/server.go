@@ -216,7 +216,7 @@ type View struct {
 	Retiring         func() bool              // another process has the ports
 	Leaving          func() []*router.Backend // were removed, and still serve what they have
 	AdminTLS         *tls.Config              // nil: the operators' port speaks plain HTTP
-	Adapters         func(ctx context.Context, name, path, model string) (done any, err error)
+	Adapters         func(ctx context.Context, name, path, model string) (done any, well, of int, err error)
 }
 
 // View returns what an operators' port shows.
@@ -224,8 +224,9 @@ func (s *Server) View() View {
 	return View{
 		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Journal: s.engines.Journal, Unknown: s.engines.Poller.Unknown,
 		Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
-		Leaving: s.engines.Leaving, AdminTLS: s.certs.Admin.Server(), Adapters: func(ctx context.Context, name, path, model string) (any, error) {
-			return engines.AdaptersOf(s.engines).Set(ctx, name, path, model)
+		Leaving: s.engines.Leaving, AdminTLS: s.certs.Admin.Server(), Adapters: func(ctx context.Context, name, path, model string) (any, int, int, error) {
+			done, err := engines.AdaptersOf(s.engines).Set(ctx, name, path, model)
+			return done, engines.Well(done), len(done), err
 		},
 	}
 }

@@ -79,6 +79,9 @@ func (c *Client) call(ctx context.Context, method, path string, body, v any) (in
 	case err != nil:
 		return status, err
 	case status >= 300:
+		if v != nil {
+			_ = json.Unmarshal(answer, v) // a refusal may have its details
+		}
 		return status, refusal(status, method, path, answer)
 	case v == nil:
 		return status, nil
@@ -203,7 +206,8 @@ type AdapterDone struct {
 	Error string `json:"error"`
 }
 
-// Adapter loads an adapter on all engines of a model, or unloads it if path is empty.
+// Adapter loads an adapter on all engines of a model, or unloads it if path is empty. What became of it on each engine is
+// no error.
 func (c *Client) Adapter(ctx context.Context, name, path, model string) ([]AdapterDone, error) {
 	method, at, body := http.MethodDelete, "/adapters/"+url.PathEscape(name), any(nil)
 	if path != "" {
@@ -215,6 +219,9 @@ func (c *Client) Adapter(ctx context.Context, name, path, model string) ([]Adapt
 		Engines []AdapterDone `json:"engines"`
 	}
 	_, err := c.call(ctx, method, at, body, &told)
+	if len(told.Engines) > 0 { // all have refused
+		err = nil
+	}
 	return told.Engines, err
 }
 
