@@ -37,7 +37,7 @@ func newStatusCmd(flags *adminFlags) *cobra.Command {
 				return config.UsageError{Err: fmt.Errorf("--every: %v must be above 0", every)}
 			}
 			if !watch {
-				return printStatus(cmd.Context(), all, cmd.OutOrStdout(), asJSON)
+				return errors.Join(printStatus(cmd.Context(), all, cmd.OutOrStdout(), asJSON)...)
 			}
 			return watchStatus(cmd.Context(), all, cmd.OutOrStdout(), asJSON, every)
 		},
@@ -53,8 +53,7 @@ func newStatusCmd(flags *adminFlags) *cobra.Command {
 }
 
 // printStatus prints the status of each process. One that does not answer fails the command, once the others are printed.
-func printStatus(ctx context.Context, all []*ctl.Client, out io.Writer, asJSON bool) error {
-	var failed error
+func printStatus(ctx context.Context, all []*ctl.Client, out io.Writer, asJSON bool) (failed []error) {
 	for i, c := range all {
 		if len(all) > 1 && !asJSON {
 			fmt.Fprintf(out, "%s%s: ", strings.Repeat("\n", min(i, 1)), c.Base())
@@ -65,28 +64,34 @@ func printStatus(ctx context.Context, all []*ctl.Client, out io.Writer, asJSON b
 			fmt.Fprintln(out, "does not answer")
 			fallthrough
 		case err != nil:
-			failed = errors.Join(failed, ctl.Explain(c, err))
+			err = ctl.Explain(c, err)
 		case asJSON:
-			failed = errors.Join(failed, s.PrintJSON(out))
+			err = s.PrintJSON(out)
 		default:
-			failed = errors.Join(failed, s.Print(out))
+			err = s.Print(out)
+		}
+		if err != nil {
+			failed = append(failed, err)
 		}
 	}
 	return failed
 }
 
-// watchStatus prints until ctx ends, on a terminal in one place. A process that restarts is awaited.
+// watchStatus prints until ctx ends, on a terminal in one place. A process that restarts is awaited there, and elsewhere
+// while another one answers.
 func watchStatus(ctx context.Context, all []*ctl.Client, out io.Writer, asJSON bool, every time.Duration) error {
 	stdout, direct := out.(plain)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		anew := direct && !asJSON && stdout.clear()
-		if err := printStatus(ctx, all, out, asJSON); err != nil && ctx.Err() == nil {
-			if !anew {
-				return err
-			}
-			fmt.Fprintln(out, err)
+		failed := printStatus(ctx, all, out, asJSON)
+		switch {
+		case len(failed) == 0 || ctx.Err() != nil:
+		case anew:
+			fmt.Fprintln(out, errors.Join(failed...))
+		case len(failed) == len(all):
+			return errors.Join(failed...)
 		}
 		select {
 		case <-ctx.Done():
