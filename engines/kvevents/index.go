@@ -196,6 +196,9 @@ func (x *index) removed(e *event) {
 	x.to.Removed(x.keys)
 }
 
+// forget forgets the prompts whose chain is looked for.
+func (x *index) forget() { x.heard = x.heard[:0] }
+
 // hear takes in a prompt that the engine has computed.
 func (x *index) hear(h prefix.Heard, now time.Time) {
 	if len(x.heard) == maxHeard {

@@ -58,18 +58,23 @@ type source struct {
 func (s *source) run(ctx context.Context, guard func(func()) bool) {
 	defer close(s.done)
 	var hears sync.WaitGroup
-	hears.Go(func() { guard(func() { s.hear(ctx) }) })
+	hears.Go(func() { again(ctx, func() { guard(func() { s.hear(ctx) }) }) })
 	defer hears.Wait()
-	for wait := leastWait; ctx.Err() == nil; {
-		began, err := time.Now(), errors.New("a panic")
+	again(ctx, func() {
+		err := errors.New("a panic")
 		guard(func() { err = s.listen(ctx) })
-		if ctx.Err() != nil {
-			return
-		}
-		if !s.said {
+		if ctx.Err() == nil && !s.said {
 			s.said = true
 			s.log.Warn().Err(err).Msg("the engine's KV events do not come: its cache is estimated without them until they do")
 		}
+	})
+}
+
+// again calls try until ctx ends, after a wait that grows while it returns soon.
+func again(ctx context.Context, try func()) {
+	for wait := leastWait; ctx.Err() == nil; wait = min(2*wait, mostWait) {
+		began := time.Now()
+		try()
 		if time.Since(began) > mostWait {
 			wait = leastWait
 		}
@@ -77,7 +82,6 @@ func (s *source) run(ctx context.Context, guard func(func()) bool) {
 		case <-ctx.Done():
 		case <-time.After(wait/2 + rand.N(wait)):
 		}
-		wait = min(2*wait, mostWait)
 	}
 }
 
@@ -88,8 +92,9 @@ func (s *source) locked(f func()) {
 	f()
 }
 
-// hear takes in prompts until ctx ends.
+// hear takes in prompts until ctx ends. After a panic it begins without those that wait, one of which may be its cause.
 func (s *source) hear(ctx context.Context) {
+	s.locked(s.index.forget)
 	var settle <-chan time.Time
 	for {
 		select {
