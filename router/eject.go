@@ -56,7 +56,7 @@ func (r *Router) Eject(b *Backend, why EjectReason) (ejected bool) {
 		r.mu.Lock()
 		e := r.eject(x, why)
 		r.mu.Unlock()
-		r.report(e, why != EjectSlow || !x.Trouble.spared.Swap(e.For == 0)) // what is slow is tried again and again
+		r.report(e, why != EjectSlow || e.Backend != nil && !x.Trouble.spared.Swap(e.For == 0)) // what is slow is tried again and again
 		ejected = ejected || e.For > 0
 	})
 	return ejected

@@ -208,6 +208,23 @@ func TestOnEject(t *testing.T) {
 	expect("d2 stall 0s 1")
 }
 
+// A slow engine that is ejected already is not spared, so the first time that it is spared after that is told.
+func TestSparedIsToldAfterAnEjection(t *testing.T) {
+	r, clock := newRouterOf(t, 0, 2, nil)
+	d := r.Snapshot().Backends(Decode)
+	var got []string
+	r.OnEject(func(e Ejection) { got = append(got, fmt.Sprintf("%s %v", name(e.Backend), e.For)) })
+	r.Eject(d[0], EjectSlow)
+	r.Eject(d[0], EjectSlow)
+	clock.advance(time.Minute)
+	r.Eject(d[1], EjectStall)
+	r.Eject(d[0], EjectSlow)
+	r.Eject(d[0], EjectSlow)
+	if want := "[d1 30s d2 30s d1 0s]"; fmt.Sprint(got) != want {
+		t.Errorf("told of %v, want %s", got, want)
+	}
+}
+
 // With eject_after 0 nothing ejects a backend, so a reload to that lifts what is in force, of a drained one too.
 func TestReloadWithoutEjectionsLiftsThem(t *testing.T) {
 	r, clock := newRouterOf(t, 2, 3, func(c *Config) { c.Health.SlowStart = 0 })
