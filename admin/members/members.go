@@ -138,17 +138,18 @@ func (s *Set) fitting(next effect) error {
 	return s.fits(next.now)
 }
 
-// force keeps the edits and puts the pools in force, or does neither. Called under mu.
+// force keeps the edits and puts the pools in force, or does neither. After a failure it tries the file at each change, as
+// one that changes no edit finds out too that the file can be written again. Called under mu.
 func (s *Set) force(next effect, put func(router.Config) error) error {
-	keep := s.file != "" && !slices.Equal(next.edits, s.edits)
-	if keep {
+	edited := s.file != "" && !slices.Equal(next.edits, s.edits)
+	if edited || s.Unkept() != nil {
 		err := save(s.file, next.edits)
-		if s.noteKept(err); err != nil {
+		if s.noteKept(err); err != nil && edited {
 			return err
 		}
 	}
 	if err := s.enforce(next, put); err != nil {
-		if keep {
+		if edited {
 			_ = save(s.file, s.edits)
 		}
 		return err

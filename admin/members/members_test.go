@@ -282,6 +282,36 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// Once the state file can be written again, the first change of any kind finds out, also one that has nothing to keep.
+func TestStateFileThatCanBeWrittenAgain(t *testing.T) {
+	base := pools("http://a:1", "http://c:1")
+	for name, change := range map[string]func(r *rig) error{
+		"an enable of a ready backend": func(r *rig) error { _, err := r.Change("a:1", Edit{State: router.Ready}); return err },
+		"a reload":                     func(r *rig) error { return r.Rebase(base, r.take) },
+	} {
+		dir := filepath.Join(t.TempDir(), "state")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, base, filepath.Join(dir, "members.json"))
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Change("a:1", Edit{State: router.Drain}); err == nil {
+			t.Errorf("%s: a change that cannot be kept succeeded", name)
+		}
+		if err := change(r); err != nil || r.Unkept() == nil {
+			t.Errorf("%s without the folder: %v, unkept %v", name, err, r.Unkept())
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(r); err != nil || r.Unkept() != nil {
+			t.Errorf("%s: %v, unkept %v", name, err, r.Unkept())
+		}
+	}
+}
+
 // Open leaves the file and its folder as they are.
 func TestOpenChangesNothing(t *testing.T) {
 	dir := t.TempDir()
