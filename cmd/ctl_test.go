@@ -20,6 +20,16 @@ func startAdmin(t *testing.T, args ...string) *process {
 	return p
 }
 
+// status takes more than one --admin, but the default is one URL.
+func TestHelpShowsOneAdminURL(t *testing.T) {
+	for _, command := range []string{"status", "ctl"} {
+		out, _, err := runRoot(t, command, "--help")
+		if want := `(default "http://127.0.0.1:8081")`; err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, and no %s: %s", command, err, want, out)
+		}
+	}
+}
+
 // A value that the admin port refuses is a usage error, as one that ctl refuses itself. What the pools do not allow is none.
 func TestCtlRefusesValues(t *testing.T) {
 	t.Parallel()

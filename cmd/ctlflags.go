@@ -33,6 +33,7 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 		f.proc = "/proc"
 	}
 	s.StringArrayVar(&f.urls, "admin", []string{"http://127.0.0.1:8081"}, "`URL` of the admin port (or XPYD_ADMIN; in a container, the port of its xpyd serve)")
+	s.Lookup("admin").DefValue = `"` + f.urls[0] + `"` // help shows one URL, and no list
 	s.StringVar(&f.tokenFile, "admin-token-file", "", "`file` whose first line is the token of the admin port (or XPYD_ADMIN_TOKEN_FILE, XPYD_ADMIN_TOKEN)")
 	s.StringVar(&f.tls.CA, "admin-ca", "", "PEM `file` of the CAs of an https:// admin port, if not the system's")
 	s.StringVar(&f.tls.Cert, "admin-cert", "", "PEM `file` of a certificate to show to the admin port")
