@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,24 @@ func TestAdminTokensWithNames(t *testing.T) {
 	if out := run("events", "--admin", admin, "--admin-token-file", grafana); !strings.Contains(out, "(anna from 127.0.0.1, with xpyd ctl)") {
 		t.Error(out)
 	}
+	const prompt = "xyzzy-marker"
+	ask := func() int {
+		resp, err := fresh.Post("http://"+p.addr+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":"`+prompt+`","max_tokens":4}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	if status := ask(); status != http.StatusOK {
+		t.Errorf("a completion gets %d", status)
+	}
+	if err := d1.SetFault(sim.Fault{Kind: sim.FaultStatus, Value: http.StatusInternalServerError}); err != nil {
+		t.Fatal(err)
+	}
+	if status := ask(); status < http.StatusInternalServerError {
+		t.Errorf("a completion that fails gets %d", status)
+	}
 	out := run("status", "--admin", admin, "--admin", "http://127.0.0.1:7", "--admin-token-file", grafana)
 	if !strings.Contains(out, admin+": ok") || !strings.Contains(out, "anna from 127.0.0.1") || !strings.Contains(out, "http://127.0.0.1:7: does not answer\n") || !strings.Contains(out, "error: ") {
 		t.Errorf("two processes: %s", out)
@@ -58,10 +77,10 @@ func TestAdminTokensWithNames(t *testing.T) {
 	if out := run("support-bundle", "--output", file, "--admin", admin, "--admin-token-file", grafana); out != file+"\n" {
 		t.Fatal(out)
 	}
-	checkBundle(t, file, "anna-secret", "graf-secret", "engine-secret")
+	checkBundle(t, file, "anna-secret", "graf-secret", "engine-secret", prompt)
 }
 
-// checkBundle looks for all pages in a support bundle, and for secrets in any.
+// checkBundle looks for all pages in a support bundle, for a completion that has failed, and for secrets in any page.
 func checkBundle(t *testing.T, file string, secrets ...string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -92,6 +111,9 @@ func checkBundle(t *testing.T, file string, secrets ...string) {
 	}
 	if !bytes.Contains(files["metrics.txt"], []byte("xpyd_build_info")) || !bytes.Contains(files["config.json"], []byte(`"backend_api_key": "(hidden)"`)) {
 		t.Errorf("metrics %.200s\nconfig %s", files["metrics.txt"], files["config.json"])
+	}
+	if !bytes.Contains(files["failures.json"], []byte(`"code"`)) {
+		t.Errorf("no completion has failed: %s", files["failures.json"])
 	}
 	for name, text := range files {
 		for _, secret := range secrets {
