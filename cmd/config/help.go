@@ -18,7 +18,7 @@ var keyHelp = map[string]string{
 	"backend_api_key":      "`key` sent to the backends in place of the client's Authorization",
 	"backend_api_key_file": "`file` that holds backend_api_key. Only its owner may read it (mode 0600), or those whom Kubernetes, Docker or systemd let in",
 	"admin_token":          "bearer `token` of the admin port, for all of its pages except /livez, /readyz, /health and the empty status page. It is required unless the admin port is on loopback or admin_tls.client_ca is set. Prefer admin_token_file, because flags show in ps",
-	"admin_token_file":     "`file` of admin tokens, one a line. A name before a token says in events and in the log who has changed something, and the word read-only after it lets its holder change nothing. Only its owner may read it (mode 0600), or those whom Kubernetes, Docker or systemd let in",
+	"admin_token_file":     "`file` of admin tokens, one a line. A name before a token says in events and in the log who changed something, and read-only after both allows no changes. Only its owner may read it (mode 0600), or those whom Kubernetes, Docker or systemd let in",
 	"siblings":             "`URLs` of the admin ports of the other xpyd processes of a service. The status page links to them",
 	"deny_fields":          "top-level request `fields` that xpyd answers with 400",
 	"warmup":               "send one token over each new pair of engines before it gets its share of requests. In pools of more than 16 engines, each engine is tried with 16 partners",

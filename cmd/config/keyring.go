@@ -65,7 +65,7 @@ func (c Config) RereadKeys(ctx context.Context, files *Files, environ []string) 
 func (c *Config) readClientKeys(open opener, credentials string) error {
 	c.APIKeys, c.Keys = slices.Clone(c.givenKeys), nil
 	if c.APIKeyFile != "" {
-		lines, err := readKeys("api_key_file", c.APIKeyFile, open, credentials)
+		lines, _, err := readKeys("api_key_file", c.APIKeyFile, open, credentials)
 		if err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func (e *keyEntry) terms(open opener, credentials string) (limits.Terms, error) 
 	if e.KeyFile == "" {
 		return t, nil
 	}
-	keys, err := readKeys("key_file", e.KeyFile, open, credentials)
+	keys, _, err := readKeys("key_file", e.KeyFile, open, credentials)
 	for _, key := range keys {
 		if !sendable(key) {
 			return t, fmt.Errorf("key_file %q holds a key with a space or a character that no header carries; use visible ASCII", e.KeyFile)

@@ -38,7 +38,7 @@ func (c *Config) readBackendKey(open opener, credentials string) error {
 	if c.BackendAPIKey != "" {
 		return fmt.Errorf("%s: backend_api_key is set as well; give one of them %s", path, key{path: path}.names())
 	}
-	keys, err := readKeys(path, c.BackendAPIKeyFile, open, credentials)
+	keys, _, err := readKeys(path, c.BackendAPIKeyFile, open, credentials)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *Config) readAdminTokens(open opener, credentials string) error {
 	if c.AdminToken != "" {
 		return fmt.Errorf("%s: admin_token is set as well; give one of them %s", path, key{path: path}.names())
 	}
-	lines, err := readKeys(path, c.AdminTokenFile, open, credentials)
+	lines, at, err := readKeys(path, c.AdminTokenFile, open, credentials)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *Config) readAdminTokens(open opener, credentials string) error {
 			wrong = "is there twice; give each holder one of their own"
 		}
 		if wrong != "" {
-			return invalid(path, c.AdminTokenFile, fmt.Sprintf("token %d %s", i+1, wrong))
+			return invalid(path, c.AdminTokenFile, fmt.Sprintf("the token in line %d %s", at[i], wrong))
 		}
 		c.AdminTokens = append(c.AdminTokens, t)
 	}
@@ -97,7 +97,11 @@ func (c *Config) readAdminTokens(open opener, credentials string) error {
 
 func parseAdminToken(line string) (t proxy.AdminToken, wrong string) {
 	words := strings.Fields(line)
-	if n := len(words) - 1; n > 0 && words[n] == readOnly {
+	// A misspelt word must not become a token with all rights, and the token before it a name.
+	if n := len(words) - 1; n >= 0 && strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(words[n])) == "readonly" {
+		if n != 2 || words[n] != readOnly {
+			return t, `ends as one that only reads; write "name token ` + readOnly + `", with nothing left out`
+		}
 		t.ReadOnly, words = true, words[:n]
 	}
 	switch len(words) {
@@ -123,29 +127,30 @@ func TokenOf(line string) string {
 	return t.Secret
 }
 
-// readKeys returns at least one key, because an empty file would open the door to everybody.
-func readKeys(path, file string, open opener, credentials string) ([]string, error) {
+// readKeys returns at least one key, because an empty file would open the door to everybody, and the number of the line of each.
+func readKeys(path, file string, open opener, credentials string) (keys []string, at []int, err error) {
 	read := open(file)
 	var unread unreadError
 	if errors.As(read.err, &unread) {
-		return nil, fmt.Errorf("%s: %q %w", path, file, read.err)
+		return nil, nil, fmt.Errorf("%s: %q %w", path, file, read.err)
 	}
 	if read.err != nil {
-		return nil, invalid(path, file, fmt.Sprintf("cannot be read: %s; give a file that this user may read", read.err))
+		return nil, nil, invalid(path, file, fmt.Sprintf("cannot be read: %s; give a file that this user may read", read.err))
 	}
 	if err := checkKeyMode(path, file, read, credentials); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var keys []string
+	n := 0
 	for line := range strings.Lines(string(read.Text)) {
+		n++
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			keys = append(keys, line)
+			keys, at = append(keys, line), append(at, n)
 		}
 	}
 	if len(keys) == 0 {
-		return nil, invalid(path, file, "holds no key; write one a line")
+		return nil, nil, invalid(path, file, "holds no key; write one a line")
 	}
-	return keys, nil
+	return keys, at, nil
 }
 
 func checkKeyMode(path, file string, read readFile, credentials string) error {

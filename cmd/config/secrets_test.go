@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"xpyd/internal/files"
+	"xpyd/proxy"
 )
 
 // Secrets are accepted as Kubernetes, Docker and systemd mount them, and nothing that is more open.
@@ -84,5 +85,25 @@ func TestCertificateThatIsAPipe(t *testing.T) {
 	_, err := load(t, append([]string{"--tls-cert", pipe, "--tls-key", pipe}, decodeFlag...), nil)
 	if err == nil || !strings.Contains(err.Error(), "tls.cert") || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("%v, want it refused as no regular file", err)
+	}
+}
+
+// A word that is nearly read-only must not be a token with all rights, and the secret before it a name that everybody sees.
+func TestAdminTokensThatOnlyRead(t *testing.T) {
+	load := func(line string) (Config, string, error) {
+		file := writeFile(t, "tokens", "# who holds what\n\nanna s3cretA\n"+line+"\n", 0o600)
+		c, err := load(t, append([]string{"--admin-token-file", file}, decodeFlag...), nil)
+		return c, file, err
+	}
+	for _, line := range []string{"s3cretC readonly", "s3cretC read-only", "s3cretC Read_Only", "ben s3cretC readonly", "ben s3cretC READ-ONLY", "ben s3cretC x read-only", "readonly"} {
+		_, file, err := load(line)
+		checkUsage(t, err, `config: admin_token_file: "`+file+`" the token in line 4 ends as one that only reads; write "name token read-only", with nothing left out (flag --admin-token-file, XPYD_ADMIN_TOKEN_FILE)`)
+	}
+	c, _, err := load("ben s3cretC read-only")
+	if err != nil || len(c.AdminTokens) != 2 || c.AdminTokens[1] != (proxy.AdminToken{Name: "ben", Secret: "s3cretC", ReadOnly: true}) {
+		t.Errorf("%v, %v", c.AdminTokens, err)
+	}
+	if got := TokenOf(""); got != "" {
+		t.Errorf("%q in an empty line", got)
 	}
 }
