@@ -66,7 +66,7 @@ func TestConfigEveryKeyHasFlagAndVariable(t *testing.T) {
 		"pd.mode": "auto", "kv.release": "reject", "log.level": "debug", "log.format": "console", "api_key_file": secret, "backend_api_key_file": secret, "admin_token_file": secret,
 		"prefill": "http://a:1,http://b:2", "engines": "http://g:1,http://g:2", "encode": "http://e:1,http://e:2", "decode": "http://a:1,http://b:2", "limits.body_budget": "2GiB", "siblings": "http://x:8081,https://y:8081", "routing.prefix_block": "1KiB",
 		"routes.pass": "/v2/embed,GET /tokenizer_info", "cors.origins": "https://a.example,http://b:3000", "proxy_protocol.from": "10.0.0.7,10.1.0.0/16", "tracing.endpoint": "http://c:4317", "tracing.protocol": "http/protobuf", "headers.timing": "false", "health.eject_for": "2m", "health.eject_max": "1h",
-		"decode_only.enabled": "false", "usage.rewrite": "false",
+		"decode_only.enabled": "false", "usage.rewrite": "false", "objective.errors": "0.05",
 	}
 	values["keys_file"] = writeFile(t, "keys.yaml", "keys: [{name: a, key_file: "+secret+"}]\n", 0o600)
 	ca := tlstest.NewCA(t)

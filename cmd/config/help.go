@@ -132,7 +132,7 @@ var keyHelp = map[string]string{
 	"health.slow_eject":        "eject slow engines instead",
 	"objective.ttft":           "time until the first token that nine of ten streams reach. An alert fires if they do not. 0: none does",
 	"objective.tpot":           "the same for the mean time between two tokens of a stream",
-	"objective.errors":         "share of the completions that may fail, over a month. Alerts fire if that is spent too fast",
+	"objective.errors":         "share of the completions that may fail, over a month, at most 0.069. Alerts fire if that is spent too fast",
 	"health.slow_start":        "time in which the share of a backend that joins or comes back rises to its full value. 0 switches it off",
 
 	"routing.poll":             "time between two readings of an engine's /metrics. Policies that go by load, and the prices of pd.mode auto, then include requests that others send to the engine. If 0, xpyd does not read, and counts only what this process sends. xpyd makes at most 256 readings a second, so with more engines it reads each one less often",

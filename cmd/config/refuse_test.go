@@ -67,6 +67,8 @@ func TestConfigRefusals(t *testing.T) {
 			`config: decode_only.max_share: "NaN" must be from 0 to 1; try 1 (flag --decode-only-max-share, XPYD_DECODE_ONLY_MAX_SHARE)`},
 		{"weight of a stall", []string{"--pd-stall-weight=101"}, nil,
 			`config: pd.stall_weight: "101" must be from 0 to 100; try 1 (flag --pd-stall-weight, XPYD_PD_STALL_WEIGHT)`},
+		{"errors that no alert tells", []string{"--objective-errors=0.07"}, nil,
+			`config: objective.errors: "0.07" must be from 0 to 0.069, as the fast alert fires at 14.4 times it; try 0.001 (flag --objective-errors, XPYD_OBJECTIVE_ERRORS)`},
 		{"no share of a client", []string{"--limits-client-share=0"}, nil,
 			`config: limits.client_share: "0" must be above 0 and up to 1; try 0.5 (flag --limits-client-share, XPYD_LIMITS_CLIENT_SHARE)`},
 		{"margin", []string{"--kv-lease=3s", "--kv-lease-margin=3s"}, nil,

@@ -260,6 +260,9 @@ func (c *Config) checkAmounts() error {
 // minPrefixMemory has room for some chats. Less would only pretend to remember.
 const minPrefixMemory = 1 << 20
 
+// maxErrors keeps 14.4 times objective.errors, at which the fast alert of configs/prometheus/alerts.yaml fires, below all completions.
+const maxErrors = 0.069
+
 // minEventsMemory has room for the blocks of one small engine.
 const minEventsMemory = 1 << 20
 
@@ -298,8 +301,9 @@ func (c *Config) checkTogether() error {
 	if w := c.Router.PD.StallWeight; !(w >= 0 && w <= 100) {
 		return invalid("pd.stall_weight", strconv.FormatFloat(w, 'f', -1, 64), "must be from 0 to 100; try 1")
 	}
-	if e := c.Router.Goal.Errors; !(e >= 0 && e < 1) {
-		return invalid("objective.errors", strconv.FormatFloat(e, 'f', -1, 64), "must be 0 or more, and below 1; try 0.001")
+	if e := c.Router.Goal.Errors; !(e >= 0 && e <= maxErrors) {
+		return invalid("objective.errors", strconv.FormatFloat(e, 'f', -1, 64),
+			fmt.Sprintf("must be from 0 to %g, as the fast alert fires at 14.4 times it; try 0.001", maxErrors))
 	}
 	return nil
 }
