@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"xpyd/intake/gate"
 	"xpyd/proxy"
@@ -38,22 +39,48 @@ func actorOf(r *http.Request) string {
 	return who + ", over HTTP"
 }
 
+// Tokens are the bearer tokens that are asked for. If there are none, everybody on this host may enter.
+type Tokens struct{ now atomic.Pointer[tokenRing] }
+
+type tokenRing struct {
+	held []proxy.AdminToken // by slot of keys
+	keys *gate.Keyring
+}
+
+// NewTokens are those that Put puts in force.
+func NewTokens(alone string, held []proxy.AdminToken) *Tokens {
+	t := new(Tokens)
+	t.Put(alone, held)
+	return t
+}
+
+// Put replaces all tokens, for requests that come from now on. alone is one without a holder, or "". It may be called at any time.
+func (t *Tokens) Put(alone string, held []proxy.AdminToken) {
+	held = slices.Clone(held)
+	if alone != "" {
+		held = append(held, proxy.AdminToken{Secret: alone})
+	}
+	secrets := make([]string, len(held))
+	for i, one := range held {
+		secrets[i] = one.Secret
+	}
+	t.now.Store(&tokenRing{held, gate.NewKeyring(secrets)})
+}
+
 // guard asks for a token, and lets the holder of one that is read-only change nothing.
 func (p *pages) guard(next http.Handler) http.Handler {
-	tokens := slices.Clone(p.cfg.Tokens)
-	if p.cfg.Token != "" {
-		tokens = append(tokens, proxy.AdminToken{Secret: p.cfg.Token})
+	local := guardHost(next)
+	if p.cfg.Tokens == nil {
+		return local
 	}
-	if len(tokens) == 0 {
-		return guardHost(next)
-	}
-	secrets := make([]string, len(tokens))
-	for i, t := range tokens {
-		secrets[i] = t.Secret
-	}
-	keys := gate.NewKeyring(secrets)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		slot, ok := keys.Slot([]byte(r.Header.Get("Authorization")))
+		ring := p.cfg.Tokens.now.Load()
+		tokens := ring.held
+		if len(tokens) == 0 {
+			local.ServeHTTP(w, r)
+			return
+		}
+		slot, ok := ring.keys.Slot([]byte(r.Header.Get("Authorization")))
 		switch open := isOpen(r); {
 		case !open && !ok:
 			w.Header().Set("WWW-Authenticate", "Bearer")

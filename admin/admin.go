@@ -24,10 +24,9 @@ import (
 type Config struct {
 	proxy.View
 	Desk     *desk.Desk
-	Token    string             // asked for, except on the pages of health
-	Tokens   []proxy.AdminToken // the same, with their holders; if there is neither, none is asked for
-	Siblings []string           // other processes, to which the page links
-	Pprof    bool               // serve profiles too
+	Tokens   *Tokens  // asked for, except on the pages of health; nil: none is
+	Siblings []string // other processes, to which the page links
+	Pprof    bool     // serve profiles too
 	Control  Control
 	Log      zerolog.Logger
 }

@@ -427,6 +427,24 @@ func TestChangesNeedTheToken(t *testing.T) {
 	p.operate("healthcheck", "--ready") // needs none
 }
 
+// A token that an operator takes out of the file is worth nothing after the next reload.
+func TestReloadReplacesAdminTokens(t *testing.T) {
+	t.Parallel()
+	was, file := writeFile(t, "was", "s3cretA\n", 0o600), writeFile(t, "tokens", "anna s3cretA\n", 0o600)
+	p := startAdmin(t, "--admin-token-file", file)
+	if err := os.WriteFile(file, []byte("anna s3cretB\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.operate("ctl", "reload", "--admin-token-file", was)
+	if l := p.await(1, reloaded); !strings.Contains(fmt.Sprint(l["changes"]), "admin_token_file: its tokens") {
+		t.Errorf("the log says %v", l)
+	}
+	if out, err := p.ctl("status", "--admin-token-file", was); err == nil {
+		t.Errorf("a token that is revoked shows %s", out)
+	}
+	p.operate("status", "--admin-token-file", file)
+}
+
 // The level of the log changes by the admin port and by a reload. A reload says why it fails.
 func TestReloadAndLogLevelOverTheAdminPort(t *testing.T) {
 	t.Parallel()

@@ -441,7 +441,7 @@ func (r *rig) metricsText() string { return r.adminText("/metrics") }
 
 // admin is the operators' port of the rig.
 func (r *rig) admin() http.Handler {
-	return admin.New(admin.Config{View: r.server.View(), Desk: r.desk, Token: r.token, Pprof: r.pprof, Log: zerolog.New(r.logs)}).Handler
+	return admin.New(admin.Config{View: r.server.View(), Desk: r.desk, Tokens: admin.NewTokens(r.token, nil), Pprof: r.pprof, Log: zerolog.New(r.logs)}).Handler
 }
 
 func (r *rig) adminText(path string) string {

@@ -104,6 +104,9 @@ func Changes(was, now Config) (joined, left int, list []string) {
 			list = append(list, fmt.Sprintf("%s: %s -> %s", k.path, orNone(k.text(was)), orNone(k.text(now))))
 		}
 	}
+	if was.AdminTokenFile == now.AdminTokenFile && !slices.Equal(was.AdminTokens, now.AdminTokens) {
+		list = append(list, "admin_token_file: its tokens")
+	}
 	if len(list) == 0 {
 		list = []string{"nothing changed"}
 	}

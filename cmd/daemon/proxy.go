@@ -30,6 +30,7 @@ type Proxy struct {
 	members *members.Set
 	desk    *desk.Desk // what the status page shows; nil without an admin port, as admin is
 	admin   *http.Server
+	tokens  *admin.Tokens // of admin
 	ports   []port
 	failed  chan error
 }
@@ -80,8 +81,9 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 		p.server.View().Metrics.WatchStateFile(func() bool { return p.members.Unkept() == nil })
 		p.desk = desk.New(version, time.Now)
 		p.server.OnEnd(p.desk.Ended)
+		p.tokens = admin.NewTokens(cfg.AdminToken, cfg.AdminTokens)
 		p.admin = admin.New(admin.Config{
-			View: p.server.View(), Desk: p.desk, Token: cfg.AdminToken, Tokens: cfg.AdminTokens, Siblings: cfg.Siblings, Pprof: cfg.Pprof, Control: control, Log: log,
+			View: p.server.View(), Desk: p.desk, Tokens: p.tokens, Siblings: cfg.Siblings, Pprof: cfg.Pprof, Control: control, Log: log,
 		})
 	}
 	return p, nil
@@ -155,7 +157,7 @@ func (p *Proxy) retire(ctx context.Context) error {
 func (p *Proxy) reload(old, next config.Config) error {
 	if changed := config.NeedsRestart(old, next); len(changed) > 0 {
 		p.server.ReloadFailed()
-		return fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health and routing rules, client keys, log.level, and most timeouts and limits only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
+		return fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health and routing rules, client keys, the tokens in admin_token_file, log.level, and most timeouts and limits only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
 	}
 	if err := p.server.KeysFit(next.Terms()); err != nil {
 		p.server.ReloadFailed()
@@ -172,6 +174,9 @@ func (p *Proxy) reload(old, next config.Config) error {
 	if err == nil {
 		p.server.SetBounds(next.Timeouts, next.Limits)
 		p.server.ReplaceKeys(next.Terms())
+		if p.tokens != nil {
+			p.tokens.Put(next.AdminToken, next.AdminTokens)
+		}
 	}
 	return err
 }
