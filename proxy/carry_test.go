@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"xpyd/intake/limits"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -317,4 +320,101 @@ func TestClientLeavesWhileItsStreamIsCarriedOn(t *testing.T) {
 		r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
 	}
 	r.expectNothingHeld()
+}
+
+// tokens is an event of a completion with a text and the ids of its tokens.
+func tokens(text, ids, reason string) string {
+	return fmt.Sprintf(`data: {"id":"c1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":%q,"logprobs":null,"finish_reason":%s,`+
+		`"stop_reason":null,"token_ids":[%s],"prompt_token_ids":[1,2,3]}]}`+"\n\n", text, reason, ids)
+}
+
+const (
+	boom    = `data: {"error":{"message":"boom","type":"InternalServerError","code":500}}` + "\n\n"
+	lastOne = "data: [DONE]\n\n"
+)
+
+// scripted is a rig whose only engine answers one request after the other with one of these, and all others with the last: a
+// number is the status of a refusal, and a text are events. A stream without a last event breaks off.
+func scripted(t *testing.T, config func(*proxy.Config), turns ...any) *rig {
+	var asked atomic.Int32
+	d := newStub(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch turn := turns[min(int(asked.Add(1)), len(turns))-1].(type) {
+		case int:
+			w.WriteHeader(turn)
+			_, _ = io.WriteString(w, `{"error":{"message":"no"}}`)
+		case string:
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, turn)
+			if !strings.HasSuffix(turn, lastOne) {
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			}
+		}
+	})
+	return newRig(t, rigOptions{prefill: -1, router: d.asDecode, config: func(c *proxy.Config) {
+		c.Carry.Max = 1
+		if config != nil {
+			config(c)
+		}
+	}})
+}
+
+// expectBrokenAfter fails unless a ends after text with one error event that holds message, and no clean end.
+func (r *rig) expectBrokenAfter(a answer, text, message string) {
+	r.t.Helper()
+	if a.err == nil || a.text() != text || strings.Count(a.body, `"error"`) != 1 || !strings.Contains(a.body, message) || strings.Contains(a.body, "[DONE]") {
+		r.t.Errorf("%v: %s\n%s", a.err, a.body, r.logs)
+	}
+}
+
+// expectJoined fails unless a is a whole stream with this text and so many tokens.
+func (r *rig) expectJoined(a answer, text string, prompt, completion int) {
+	r.t.Helper()
+	usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,`, prompt, prompt+completion, completion)
+	if a.err != nil || a.text() != text || strings.Count(a.body, `"usage":{`) != 1 || !strings.Contains(a.body, usage) || !strings.HasSuffix(a.body, lastOne) {
+		r.t.Errorf("%v: %s\nwant %q and %s\n%s", a.err, a.body, text, usage, r.logs)
+	}
+}
+
+// The engine that is to go on refuses: the stream ends in an error, its key is free again, and it is logged as ever.
+func TestRefusedContinuation(t *testing.T) {
+	for _, status := range []int{400, 500, 503} {
+		r := scripted(t, func(c *proxy.Config) {
+			c.Keys = []limits.Terms{holder("alpha", func(t *limits.Terms) { t.InFlight = 1 })}
+		}, tokens("abc", "4", "null"), status)
+		r.expectBrokenAfter(r.call(streamed(false, 9, "x"), as("alpha")...), "abc", "decode_failed")
+		if r.await("its log line", func() bool { return strings.Contains(r.logs.String(), `"message":"completion"`) }); r.metric("xpyd_panics_total") != 0 {
+			t.Errorf("%d: %s", status, r.logs)
+		}
+		if a := r.call(streamed(false, 9, "x"), as("alpha")...); a.status == http.StatusTooManyRequests {
+			t.Errorf("%d: the key is not free: %s", status, a.body)
+		}
+	}
+}
+
+// An answer whose engine gives it up has no clean end: another engine goes on with it, or it ends in an error.
+func TestAnswerThatItsEngineGivesUp(t *testing.T) {
+	for _, why := range []string{`"error"`, `"abort"`} {
+		c := call{stream: true, prompt: "x", tokens: 9, more: withUsage}
+		gives := tokens("abc", "4", "null") + tokens("", "5", why) + lastOne
+		r := scripted(t, nil, gives, tokens("def", "6", `"stop"`)+lastOne)
+		r.expectBrokenAfter(scripted(t, nil, gives, 500).call(c), "abc", "decode_failed")
+		if a := r.call(c); a.err != nil || a.text() != "abcdef" || strings.Contains(a.body, why) {
+			t.Errorf("%s: %v: %s", why, a.err, a.body)
+		}
+	}
+}
+
+// With errors.expose_upstream, each stream that breaks has one error event: the engine's own if the client is to have it, and
+// otherwise xpyd's.
+func TestErrorEventOfAnEngineIsShown(t *testing.T) {
+	expose := func(c *proxy.Config) { c.Errors.ExposeUpstream = true }
+	plain := `data: {"choices":[{"index":0,"text":"abc","finish_reason":null}]}` + "\n\n"
+	c := streamed(false, 9, "x")
+	r := scripted(t, expose, plain+boom+lastOne) // without ids, it cannot be carried on
+	r.expectBrokenAfter(r.call(c), "abc", "boom")
+	r = scripted(t, expose, tokens("abc", "4", "null"), tokens("def", "5", "null")+boom+lastOne)
+	r.expectBrokenAfter(r.call(c), "abcdef", "boom")
+	r = scripted(t, expose, tokens("abc", "4", "null"), boom+lastOne)
+	r.expectBrokenAfter(r.call(c), "abc", "decode_failed")
 }

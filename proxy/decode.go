@@ -216,13 +216,14 @@ func (d *decodeLeg) answered() error {
 		d.streamed, d.size = true, -1
 		return d.firstEvents()
 	}
-	if d.streamed = false; status == fasthttp.StatusOK && c.carried.stream().Joined() {
-		d.streamed = true
+	if d.streamed = c.carried.stream().Joined(); d.streamed && status == fasthttp.StatusOK {
 		return d.flawed(fault.Unusable, nil) // the client has a part of a stream
 	}
 	buf, err := c.s.readHeld(x, d.relay.buf[:0], c.client, &d.held)
 	d.relay.buf = buf
 	switch {
+	case errors.Is(err, upstream.ErrTooLarge) && d.streamed:
+		return d.flawed(fault.Unusable, nil)
 	case errors.Is(err, upstream.ErrTooLarge):
 		return d.commitLarge(err)
 	case err != nil:

@@ -95,8 +95,10 @@ func (r *relay) take(n int) {
 			ev = r.api.Classify(r.buf[r.ready : r.ready+n])
 		}
 	}
-	r.finished += ev.Finished - bits.OnesCount64(r.which&ev.Which)
-	r.which |= ev.Which
+	if ev.Kind != kvparams.EventError && !ev.Malformed && ev.Broken == 0 { // the client does not get the others
+		r.finished += ev.Finished - bits.OnesCount64(r.which&ev.Which)
+		r.which |= ev.Which
+	}
 	switch {
 	case ev.Kind == kvparams.EventError:
 		r.broken, r.reported = true, true
@@ -116,7 +118,9 @@ func (r *relay) take(n int) {
 		r.content += ev.Tokens()
 	}
 	if r.carry != nil {
-		if n = r.carryOn(n, ev); r.broken {
+		var failed bool
+		if n, failed = r.carryOn(n, ev); failed {
+			r.broken = true
 			return
 		}
 	}
@@ -134,17 +138,18 @@ func (r *relay) take(n int) {
 }
 
 // carryOn keeps of the event of n bytes what its stream may be carried on with, and hides that from the client. An event of a
-// continuation becomes one of the stream. It returns the new length of the event.
-func (r *relay) carryOn(n int, ev kvparams.Event) int {
+// continuation becomes one of the stream. It returns the new length of the event, and whether the
+// continuation has failed with it.
+func (r *relay) carryOn(n int, ev kvparams.Event) (_ int, failed bool) {
 	if !r.carry.Joined() {
 		r.buf, n = r.carry.Note(r.buf, r.ready, n, ev)
-		return n
+		return n, false
 	}
-	var turned []byte
-	if turned, r.broken = r.carry.Turn(r.buf[r.ready:r.ready+n], ev); !r.broken {
+	turned, failed := r.carry.Turn(r.buf[r.ready:r.ready+n], ev)
+	if !failed {
 		r.buf = slices.Replace(r.buf, r.ready, r.ready+n, turned...)
 	}
-	return len(turned)
+	return len(turned), failed
 }
 
 // hide replaces D's own kv_transfer_params and ec_transfer_params in the event of n bytes by null, and

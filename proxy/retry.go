@@ -208,6 +208,7 @@ func (c carrier) carry(f fault.Fault, failed *leg.Failure) (how carriage) {
 	c.d.tried = append(c.d.tried, b)
 	c.moved = failed.Moved
 	if k.not = c.goOn(left); k.not != carry.None {
+		r.foreign = false // what that round's D said of its failure is not sent
 		return notCarried
 	}
 	return carriedOn
