@@ -91,7 +91,7 @@ func (d *decodeLeg) broke(b *router.Backend, err error) *leg.Failure {
 	}
 	f.HungUp = f.At > fault.AtDial && (!ue.TimedOut() || d.X.HungUp())
 	if f.At > fault.AtRequest && !f.HungUp && c.interrupted() == nil && (c.overdue() || f.Cause == fault.Timeout) {
-		d.X.Linger(ue, c.decodeGrace(), func() {}) // as if the client had left
+		d.X.Linger(ue, c.decodeGrace(), c.s.guard, func() {}) // as if the client had left
 	}
 	if f.At == fault.AtDial {
 		return c.fail(b, f, nil)

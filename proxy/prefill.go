@@ -271,7 +271,7 @@ func (p *prefillLeg) lateAnswer(err error) error {
 	if c.overdue() && c.interrupted() == nil && (grace.Finishes || kvparams.Dies(c.dialect())) { // as if the client had left
 		clients, client := c.s.clients, c.client // because the exchange outlives c
 		clients.Orphan(client)
-		x.Linger(ue, grace.Prefill, func() { clients.Settled(client) })
+		x.Linger(ue, grace.Prefill, c.s.guard, func() { clients.Settled(client) })
 		return err
 	}
 	x.HalfClose()

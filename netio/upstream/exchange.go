@@ -312,20 +312,21 @@ func (x *Exchange) HungUp() bool { return x.conn != nil && x.conn.HungUp() }
 
 // Linger is Drop for a request that has failed of err, a deadline, and that the backend must not abort yet. The connection
 // stays open in the background until the first byte of the answer's body comes, for d at most. Then Linger calls ended.
-func (x *Exchange) Linger(err *Error, d time.Duration, ended func()) {
+// guard runs what is in the background, because nobody else would recover from a panic there.
+func (x *Exchange) Linger(err *Error, d time.Duration, guard func(func()) bool, ended func()) {
 	rest := &Exchange{up: x.up, body: x.body}
 	if rest.conn = x.release(); rest.conn == nil {
 		ended()
 		return
 	}
 	rest.SetDeadline(time.Now().Add(d))
-	go func() {
+	go guard(func() {
 		defer ended()
 		defer rest.Drop()
 		if err.Stage == StageBody || rest.ReadHead() == nil {
 			_, _ = rest.FirstBytes()
 		}
-	}()
+	})
 }
 
 // Drop closes the connection at once.

@@ -165,7 +165,7 @@ func handles() []mutant {
 		test: "TestDeadlineLeavesTheBlocksToDecode",
 	}, {
 		name: "a deadline that cuts an engine which dies of it", in: "(*decodeLeg).broke",
-		old:  "d.X.Linger(ue, c.decodeGrace(), func() {})",
+		old:  "d.X.Linger(ue, c.decodeGrace(), c.s.guard, func() {})",
 		new:  "_ = ue",
 		test: "TestDeadlineCutsNoEngineThatMustNotBeCut",
 	}, {
