@@ -32,6 +32,8 @@ type Config struct {
 	givenKeys []string `mapstructure:"-"`
 	// memory is the memory limit of the process, see MemoryLimit.
 	memory int64 `mapstructure:"-"`
+	// lowered has the keys that memory has lowered.
+	lowered []lowered `mapstructure:"-"`
 }
 
 // Log configures the lines on standard error.

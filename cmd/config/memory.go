@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -109,19 +110,22 @@ func (c *Config) fitMemory(limit int64, given map[string]bool) {
 	if c.memory = limit; limit == 0 {
 		return
 	}
-	fit := func(path string, budget *int64, part, least int64) {
-		if !given[path] {
-			*budget = min(*budget, max(limit/part>>20<<20, least))
+	atMost := func(path string, value *int64, most int64) {
+		if given[path] || *value <= most {
+			return
 		}
+		c.lowered = append(c.lowered, lowered{path: path, normal: *value, used: most})
+		*value = most
+	}
+	fit := func(path string, budget *int64, part, least int64) {
+		atMost(path, budget, max(limit/part>>20<<20, least))
 	}
 	least := int64(1 << 20)
 	if given["limits.body"] {
 		least = c.Limits.Body
 	}
 	fit("limits.body_budget", &c.Limits.BodyBudget, bodyPart, least)
-	if !given["limits.body"] {
-		c.Limits.Body = min(c.Limits.Body, c.Limits.BodyBudget)
-	}
+	atMost("limits.body", &c.Limits.Body, c.Limits.BodyBudget)
 	fit("limits.answer_budget", &c.Limits.AnswerBudget, answerPart, 1<<20)
 	fit("routing.prefix_memory", &c.Router.Routing.PrefixMemory, prefixPart, minPrefixMemory)
 }
@@ -132,6 +136,29 @@ func (c *Config) MemoryLimit() int64 { return c.memory }
 // SoftLimit returns what Go should hold at most: the memory limit less what the kernel needs for the sockets. It is 0
 // if there is no limit.
 func (c *Config) SoftLimit() int64 { return c.memory / 5 * 4 }
+
+// lowered is a key that the memory limit has lowered.
+type lowered struct {
+	path         string
+	normal, used int64 // the default, and what is used
+}
+
+func (c *Config) isLowered(path string) bool {
+	return slices.ContainsFunc(c.lowered, func(l lowered) bool { return l.path == path })
+}
+
+// belowDefault warns of keys that the memory limit has lowered, because a client may be refused for it, and nobody has set
+// them.
+func belowDefault(c Config) (found []string) {
+	for _, l := range c.lowered {
+		if l.path == "routing.prefix_memory" && !remembers(c.Router) {
+			continue
+		}
+		found = append(found, invalid(l.path, SizeText(l.used), fmt.Sprintf(
+			"is used in place of the default %s, for which the memory limit, %s, is too low; set it, or raise the limit", SizeText(l.normal), SizeText(c.memory))).Error())
+	}
+	return found
+}
 
 // overLimit warns of budgets that the memory limit has no room for.
 func overLimit(c Config) []string {

@@ -89,8 +89,49 @@ func TestBudgetsFitTheMemory(t *testing.T) {
 		if l.Body>>20 != c.body || l.BodyBudget>>20 != c.bodies || l.AnswerBudget>>20 != c.held || got.Router.Routing.PrefixMemory>>20 != c.prefix {
 			t.Errorf("%s %q: body %d, body_budget %d, answer_budget %d, prefix_memory %d MiB", c.limit, c.args, l.Body>>20, l.BodyBudget>>20, l.AnswerBudget>>20, got.Router.Routing.PrefixMemory>>20)
 		}
-		if warned := slices.ContainsFunc(Warnings(got), func(w string) bool { return strings.Contains(w, "memory limit") }); warned != c.warned {
+		if warned := slices.ContainsFunc(Warnings(got), func(w string) bool { return strings.Contains(w, "four fifths of the memory limit") }); warned != c.warned {
 			t.Errorf("%s %q: warned %t", c.limit, c.args, warned)
+		}
+	}
+}
+
+// A start and xpyd check name each key that a memory limit lowers, with its default and the value that is used.
+func TestLoweredLimitsAreTold(t *testing.T) {
+	for _, c := range []struct {
+		limit string
+		args  []string
+		want  []string
+	}{
+		{"max", nil, nil},
+		{"8589934592", nil, nil},
+		{"67108864", []string{"--decode-policy=least_tokens"}, []string{"limits.body_budget 16MiB 1GiB", "limits.body 16MiB 32MiB", "limits.answer_budget 4MiB 256MiB"}},
+		{"67108864", []string{"--decode-policy=prefix"}, []string{"limits.body_budget 16MiB 1GiB", "limits.body 16MiB 32MiB", "limits.answer_budget 4MiB 256MiB", "routing.prefix_memory 4MiB 64MiB"}},
+		{"67108864", []string{"--limits-body=8MiB", "--limits-body-budget=16MiB", "--limits-answer-budget=4MiB", "--decode-policy=prefix"}, []string{"routing.prefix_memory 4MiB 64MiB"}},
+	} {
+		fs := pflag.NewFlagSet("xpyd", pflag.ContinueOnError)
+		AddFlags(fs)
+		if err := fs.Parse(append(c.args, decodeFlag...)); err != nil {
+			t.Fatal(err)
+		}
+		read := NewFiles(false)
+		read.root = rootOf(t, map[string]string{"proc/self/mountinfo": mountV2, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": c.limit})
+		got, err := Load(t.Context(), read, fs, nil)
+		if err != nil {
+			t.Fatalf("%s %q: %v", c.limit, c.args, err)
+		}
+		var told []string
+		for _, w := range Warnings(got) {
+			if strings.Contains(w, "has no effect") {
+				t.Errorf("%s %q: %s, though nobody has set it", c.limit, c.args, w)
+			}
+			path, rest, _ := strings.Cut(w, ": ")
+			if used, rest, ok := strings.Cut(rest, " is used in place of the default "); ok {
+				was, _, _ := strings.Cut(rest, ",")
+				told = append(told, path+" "+strings.Trim(used, `"`)+" "+was)
+			}
+		}
+		if !slices.Equal(told, c.want) {
+			t.Errorf("%s %q: told of %q, want %q", c.limit, c.args, told, c.want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func Warnings(c Config) []string {
 		{!alone && r.PD.Mode != router.PDAuto, "it is for pd.mode auto", []string{"pd.stall_weight"}},
 		{!c.DecodeOnly.Enabled && !alone && !never, "decode_only.enabled is false", []string{"decode_only.max_share"}},
 		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && r.EncodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight, decode_max_in_flight and encode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
-		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
+		{r.Routing.PrefixMemory > 0 && !remembers(r) && !c.isLowered("routing.prefix_memory"), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
 		{r.Health.EjectAfter == 0, "with health.eject_after 0 no backend is ejected", []string{"health.eject_for", "health.eject_max"}},
 		{len(r.Encode) == 0, "there is no encode pool", []string{"encode_max_in_flight", "timeouts.encode"}},
 		{!c.Tracing.On(), "there is no tracing.endpoint", []string{"tracing.protocol", "tracing.sample"}},
@@ -48,7 +48,7 @@ func Warnings(c Config) []string {
 	if len(r.Encode) > 0 {
 		found = append(found, "encode: is experimental; see docs/encode.md")
 	}
-	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), twoNames(r), overLimit(c), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
+	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), twoNames(r), overLimit(c), belowDefault(c), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
 }
 
 // lateChecks warns of checks that are too slow for the lease. A decode engine that queues a request
