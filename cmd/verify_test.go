@@ -123,7 +123,6 @@ func (x deployment) rows(t *testing.T, args ...string) (not map[string]verify.Ro
 }
 
 // rowsFor is rows, once more if nothing but the row lease is not as wanted: a machine that stalls measures a wrong time.
-// Likewise if a row has found the engines busy: on such a machine a request of the row before can end late.
 func (x deployment) rowsFor(t *testing.T, want map[string]string, args ...string) (not map[string]verify.Row, err error) {
 	t.Helper()
 	var lease verify.State
@@ -131,14 +130,8 @@ func (x deployment) rowsFor(t *testing.T, want map[string]string, args ...string
 		lease = verify.Fail
 	}
 	not, err = x.rows(t, args...)
-	busy := func(_ string, row verify.Row) bool {
-		return row.State == verify.Unknown && strings.HasPrefix(row.Detail, "busy")
-	}
 	others := maps.Clone(not)
-	maps.DeleteFunc(others, busy)
-	found := len(others) < len(not)
-	delete(others, "lease")
-	if found || len(others) == 0 && not["lease"].State != lease {
+	if delete(others, "lease"); len(others) == 0 && not["lease"].State != lease {
 		return x.rows(t, args...)
 	}
 	return not, err

@@ -161,9 +161,12 @@ const (
 	countWait  = 3 * time.Second        // for counters, which rise shortly after an answer
 )
 
+// busyLead begins what a row says that other traffic makes undecidable.
+const busyLead = "busy: "
+
 // busy is the error of a row that other traffic makes undecidable. The text says how the traffic shows.
 func busy(format string, args ...any) error {
-	return undecided{fmt.Errorf("busy: "+format+"; counters cannot tell other requests from those of this command", args...)}
+	return undecided{fmt.Errorf(busyLead+format+"; counters cannot tell other requests from those of this command", args...)}
 }
 
 // quiet waits until two readings in a row show idle engines that count nothing.

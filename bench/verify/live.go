@@ -21,7 +21,7 @@ const (
 // isBusy reports that other traffic makes something undecidable.
 func isBusy(err error) bool {
 	var u undecided
-	return errors.As(err, &u) && strings.HasPrefix(err.Error(), "busy: ")
+	return errors.As(err, &u) && strings.HasPrefix(err.Error(), busyLead)
 }
 
 // sendBeside is sendLegs for engines that are never idle.
@@ -55,7 +55,7 @@ func sendBeside(ctx context.Context, r *run, l *legs) error {
 	p, d := since(before.prefill, first.prefill), since(before.decode, first.decode)
 	l.others = max(p.value[prompt], d.value[external], d.value[computed]) * time.Since(began).Seconds() / liveWatch.Seconds()
 	if l.others > liveShare*l.tokens {
-		return undecided{fmt.Errorf("busy: the others bring about %.0f prompt tokens while this command sends %.0f, which is too many to tell them apart", l.others, l.tokens)}
+		return undecided{fmt.Errorf(busyLead+"the others bring about %.0f prompt tokens while this command sends %.0f, which is too many to tell them apart", l.others, l.tokens)}
 	}
 	return nil
 }

@@ -137,6 +137,9 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 			continue
 		}
 		row := c.run(r, ctx)
+		if row.busy() && r.patience > quietAgain { // a request of the row before may end late
+			row = c.run(r, ctx)
+		}
 		if err := context.Cause(ctx); err != nil {
 			return rows, fmt.Errorf("interrupted in the row %q: %w", c.name, err)
 		}
@@ -178,6 +181,9 @@ func bad(format string, args ...any) Row {
 func open(format string, args ...any) Row {
 	return Row{State: Unknown, Detail: fmt.Sprintf(format, args...)}
 }
+
+// busy reports that other requests came in between.
+func (r Row) busy() bool { return r.State == Unknown && strings.HasPrefix(r.Detail, busyLead) }
 
 // undecided is an error that leaves a row open: an engine that does not answer alone, or other
 // traffic.
