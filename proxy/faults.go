@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -64,6 +66,8 @@ func (p *prefillLeg) rejected(b *router.Backend, status int) *leg.Failure {
 	traits := c.req.Traits()
 	switch {
 	case f.Cause != fault.Status:
+	case unlisted(c, b, status, p.buf, p.tried):
+		f.Cause = fault.Unlisted
 	case traits&kvparams.DemandsTool != 0:
 		f.Cause = fault.Forced
 	case status == fasthttp.StatusBadRequest && (traits != 0 || flag != ""):
@@ -122,9 +126,21 @@ func (d *decodeLeg) flawed(why fault.Cause, told *fault.Error) *leg.Failure {
 func (d *decodeLeg) rejected(status int, body []byte) *leg.Failure {
 	c := d.c
 	b, f := d.Lease.Backend, c.s.refused(fault.Decode, status)
-	f.Handle = c.handoff.Live()
+	if f.Handle = c.handoff.Live(); unlisted(c, b, status, body, d.tried) {
+		f.Cause = fault.Unlisted
+	}
 	c.handoff.Failed(nil, status, body)
 	return c.refusedLeg(f, b, &d.X, body, c.dSegs)
+}
+
+// unlisted reports that b no longer has the model of the request, as one that has unloaded an adapter, and another backend
+// of its role that was not tried lists it. vLLM also answers 404 for what is no model, such as a response's id.
+func unlisted(c *completion, b *router.Backend, status int, body []byte, tried []*router.Backend) bool {
+	model := c.req.Model()
+	return status == fasthttp.StatusNotFound && model != nil && bytes.Contains(body, []byte("does not exist")) &&
+		slices.ContainsFunc(c.snap.Backends(b.Role), func(x *router.Backend) bool {
+			return x != b && x.State() != router.Down && !slices.Contains(tried, x) && slices.Contains(x.Models(), string(model))
+		})
 }
 
 // refusedLeg judges the refusal of a leg, and has its engine's own error for the client. Some engines quote the whole

@@ -250,6 +250,33 @@ func TestModelsAreListedAnewAfterA404(t *testing.T) {
 	}
 }
 
+// A request that meets an engine which has unloaded its model is served by another one that lists it, whichever leg it is.
+// One for a model that all have unloaded gets the engine's 404.
+func TestUnloadedModelIsServedElsewhere(t *testing.T) {
+	together(t)
+	for _, name := range []string{"nixl", "mooncake"} {
+		t.Run(name, func(t *testing.T) {
+			dialect, _ := kvparams.Lookup(name)
+			r := newRig(t, rigOptions{prefill: 2, decode: 2, dialect: dialect, engine: byName("a", "sim"), router: func(c *router.Config) {
+				c.Health.Interval, c.Health.SuspectInterval = time.Hour, time.Hour
+			}})
+			for range 4 { // wherever the turns are
+				for _, model := range []string{"a", "sim"} {
+					r.server.BelieveModels("a", "sim", "gone")
+					if a := r.ask(model); a.status != 200 {
+						t.Errorf("%s: %d %s", model, a.status, a.body)
+					}
+				}
+			}
+			r.expectNothingHeld()
+			if a := r.ask("gone"); a.status != 404 || !strings.Contains(a.body, "NotFoundError") {
+				t.Errorf("a model that all have unloaded: %d %s", a.status, a.body)
+			}
+			r.expectNothingHeld()
+		})
+	}
+}
+
 // A model that only prefill engines list is refused before any of them computes.
 func TestModelOnPrefillOnly(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, engine: byName("a", "b")})

@@ -41,6 +41,8 @@ func classifyPrefill(f Fault) Verdict {
 	case shared:
 	case f.Cause == Flags:
 		return Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Degrade: ReasonRefused}
+	case f.Cause == Unlisted:
+		return Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Retry: RetryPaid}
 	case f.Cause == NoneUp:
 		return Verdict{Code: CodePrefillUnavailable, Outcome: router.NoVerdict, Degrade: ReasonUnavailable}
 	case f.Cause == Suspect:
@@ -180,6 +182,8 @@ func classifyDecodeAnswer(f Fault) Verdict {
 	switch {
 	case f.Cause == Auth:
 		return Verdict{Code: CodeUpstreamAuth, Outcome: router.Auth, Handle: FateElsewhere}
+	case f.Cause == Unlisted:
+		return Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Retry: RetryPaid, Handle: FateElsewhere}
 	case f.Cause != Status:
 	case f.Status == 429:
 		return Verdict{Code: CodeDecodeUnavailable, Outcome: router.ClientFault, Retry: RetryPaid, Handle: FateBack}

@@ -103,6 +103,7 @@ func prefillAnswers() []judged {
 		{of(Status, 302), Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonFailed, FateKept, false, false}, 502, "prefill backend answered with an unexpected status", false, false},
 		{of(Status, 400), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault}, 400, "prefill backend refused the request", true, false},
 		{of(Flags, 400), Verdict{CodeUpstreamRejected, router.ClientFault, RetryNever, ReasonRefused, FateKept, false, false}, 400, "prefill backend refused the request", true, false},
+		{of(Unlisted, 404), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Retry: RetryPaid}, 404, "prefill backend refused the request", true, false},
 		{of(Forced, 400), Verdict{CodeUpstreamRejected, router.ClientFault, RetryNever, ReasonToolChoice, FateKept, false, false}, 400, "prefill backend refused the request", true, false},
 		{of(Status, 401), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault}, 401, "prefill backend refused the request", true, false},
 		{of(Auth, 401), Verdict{CodeUpstreamAuth, router.Auth, RetryFree, ReasonFailed, FateKept, false, false}, 502, "a backend refused the proxy's credentials", true, false},
@@ -186,6 +187,7 @@ func decodeAnswers() (rows []judged) {
 			{of(Status, 302), failed, 502, "decode backend answered with an unexpected status", false, false},
 			{of(Status, 400), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Handle: FateBack}, 400, "decode backend refused the request", true, false},
 			{of(Status, 401), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Handle: FateBack}, 401, "decode backend refused the request", true, false},
+			{of(Unlisted, 404), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Retry: RetryPaid, Handle: FateElsewhere}, 404, "decode backend refused the request", true, false},
 			{of(Auth, 403), Verdict{Code: CodeUpstreamAuth, Outcome: router.Auth, Handle: FateElsewhere}, 502, "a backend refused the proxy's credentials", true, false},
 			{of(Status, 429), Verdict{CodeDecodeUnavailable, router.ClientFault, RetryPaid, ReasonNone, FateBack, false, false}, 429, "decode backend is busy", false, true},
 			{of(Status, 500), failed, 500, "decode backend failed", false, false},
@@ -266,7 +268,7 @@ func TestFailures(t *testing.T) {
 			continue
 		}
 		told := row.Tell(row.Code)
-		if row.Fault.Status >= 400 && (row.Cause == Status || row.Cause == Forced || row.Cause == Flags) {
+		if row.Fault.Status >= 400 && (row.Cause == Status || row.Cause == Forced || row.Cause == Flags || row.Cause == Unlisted) {
 			told = row.Refusal(row.Code, 7)
 		}
 		if told.Code != row.Code || told.Status != row.status || told.Message != row.message || told.NoRetry != row.noRetry || row.retryAfter && told.RetryAfter == 0 {

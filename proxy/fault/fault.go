@@ -31,11 +31,12 @@ const (
 type Cause uint8
 
 const (
-	NoCause Cause = iota
-	Status        // what the status of its answer says
-	Forced        // likewise, for a prefill whose one token cannot hold the tool call that the client insists on
-	Flags         // likewise, for a request with tools or media, or of which P says that a flag forbids it
-	Auth          // the backend refuses xpyd's own key
+	NoCause  Cause = iota
+	Status         // what the status of its answer says
+	Forced         // likewise, for a prefill whose one token cannot hold the tool call that the client insists on
+	Flags          // likewise, for a request with tools or media, or of which P says that a flag forbids it
+	Unlisted       // likewise, for a model that other backends list
+	Auth           // the backend refuses xpyd's own key
 
 	Full        // every backend of the pool is at its cap
 	NoneUp      // no backend of the pool may be asked

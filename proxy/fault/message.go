@@ -62,7 +62,7 @@ func legStatus(c Code) int {
 
 func (f Fault) Message() string {
 	switch {
-	case f.Cause == Status || f.Cause == Forced || f.Cause == Flags:
+	case f.Cause == Status || f.Cause == Forced || f.Cause == Flags || f.Cause == Unlisted:
 		return f.role() + f.statusMessage()
 	case f.At == InStream:
 		return f.streamMessage()
