@@ -266,10 +266,17 @@ func TestHungStreamIsCarriedOn(t *testing.T) {
 // Each decode engine is killed under streams, one after the other. No stream breaks, and no block stays pinned.
 func TestKilledDecodeBreaksNoStream(t *testing.T) {
 	o := carrying(2, 3)
-	o.engine = func(o *sim.Options) { o.TokenLatency = 15 * time.Millisecond }
+	var victim atomic.Pointer[sim.Engine]
+	o.engine = func(o *sim.Options) {
+		o.Hook = func(e sim.Event) { // its streams do not end before it is killed
+			if d := victim.Load(); d != nil && e.Engine == d.Name() && e.Phase == sim.PhaseStreamEvent && e.Index == 3 {
+				<-d.Died()
+			}
+		}
+	}
 	o.config = func(c *proxy.Config) { c.Carry.Max = 3 }
 	r := newRig(t, o)
-	const streams, tokens = 30, 40
+	const streams, tokens = 12, 20
 	carried := 0.0
 	for turn := range 3 {
 		var calls []call
@@ -280,9 +287,10 @@ func TestKilledDecodeBreaksNoStream(t *testing.T) {
 		}
 		begun := r.metric(`xpyd_kv_handles_total{end="burnt"}`)
 		done := make(chan []answer, 1)
-		go func() { done <- r.askAll(calls) }()
 		d := r.decode[turn]
-		r.await("streams on it", func() bool { return r.metric(`xpyd_kv_handles_total{end="burnt"}`) > begun+streams*2/3 })
+		victim.Store(d)
+		go func() { done <- r.askAll(calls) }()
+		r.await("begun", func() bool { return r.metric(`xpyd_kv_handles_total{end="burnt"}`) >= begun+streams })
 		d.Kill()
 		for i, a := range <-done {
 			r.expectOneStream(calls[i], a, tokens)
@@ -334,11 +342,14 @@ const (
 )
 
 // scripted is a rig whose only engine answers one request after the other with one of these, and all others with the last: a
-// number is the status of a refusal, and a text are events. A stream without a last event breaks off.
+// number is the status of a refusal, a text are events, and nil is no answer. A stream without a last event breaks off.
 func scripted(t *testing.T, config func(*proxy.Config), turns ...any) *rig {
 	var asked atomic.Int32
-	d := newStub(t, func(w http.ResponseWriter, _ *http.Request) {
+	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body) // the end of the connection is seen only after that
 		switch turn := turns[min(int(asked.Add(1)), len(turns))-1].(type) {
+		case nil:
+			<-q.Context().Done()
 		case int:
 			w.WriteHeader(turn)
 			_, _ = io.WriteString(w, `{"error":{"message":"no"}}`)
@@ -417,4 +428,62 @@ func TestErrorEventOfAnEngineIsShown(t *testing.T) {
 	r.expectBrokenAfter(r.call(c), "abcdef", "boom")
 	r = scripted(t, expose, tokens("abc", "4", "null"), boom+lastOne)
 	r.expectBrokenAfter(r.call(c), "abc", "decode_failed")
+}
+
+// What stops the record of a stream while it is carried on does not change the usage that its client sees.
+func TestUsageOfAStreamThatIsCarriedOnOnceOnly(t *testing.T) {
+	many := tokens("de", strings.Repeat("77777,", 999)+"8", "null") + tokens("f", "9", `"stop"`)
+	many += `data: {"id":"c1","choices":[],"usage":{"prompt_tokens":4,"total_tokens":1005,"completion_tokens":1001}}` + "\n\n" + lastOne
+	r := scripted(t, func(c *proxy.Config) { c.Carry.Max, c.Carry.Stream = 2, 1000 }, tokens("abc", "4", "null"), many)
+	r.expectJoined(r.call(call{stream: true, prompt: "x", tokens: 3000, more: withUsage}), "abcdef", 3, 1002)
+}
+
+// A stream whose next engine makes another text ends there. No engine after that one goes on with it.
+func TestContinuationThatDiverges(t *testing.T) {
+	r := scripted(t, nil, tokens("a", "4", "null")+tokens("aaa", "5", "null"), tokens("aX", "7", "null")+lastOne, tokens("aaaab", "4", `"stop"`)+lastOne)
+	r.expectBrokenAfter(r.call(call{stream: true, prompt: "x", tokens: 9, more: `,"stop":"abcde"`}), "aaaa", "decode_failed")
+	if n := r.metric(`xpyd_streams_carried_total{not_carried="diverged"}`); n != 1 {
+		t.Errorf("%v were counted as that\n%s", n, r.logs)
+	}
+}
+
+// The text of an event with several tokens may lack a part of the last one's. So the stream is joined only behind one with a
+// single token.
+func TestStreamIsJoinedBehindASingleToken(t *testing.T) {
+	c, rest := streamed(false, 9, "x"), tokens("c", "9", `"stop"`)+lastOne
+	several, single := tokens("a", "4,5", "null"), tokens("b", "6", "null")
+	r := scripted(t, nil, several, rest)
+	r.expectBrokenAfter(r.call(c), "a", "decode_failed")
+	if n := r.metric(`xpyd_streams_carried_total{not_carried="shape"}`); n != 1 {
+		t.Errorf("%v were counted as that\n%s", n, r.logs)
+	}
+	if a := scripted(t, nil, several+single, rest).call(c); a.err != nil || a.text() != "abc" {
+		t.Errorf("%v: %s", a.err, a.body)
+	}
+}
+
+// A stream whose time is over while another engine is to go on with it says so.
+func TestDeadlineOfACarriedStream(t *testing.T) {
+	r := scripted(t, nil, tokens("abc", "4", "null"), nil)
+	r.expectBrokenAfter(r.call(streamed(false, 9, "x"), "X-Request-Timeout", "0.4"), "abc", `"deadline"`)
+}
+
+// The tokens of a continuation's prompt, which has the answer so far, do not count as those of the client's text.
+func TestCarriedStreamTeachesNoSizeOfTokens(t *testing.T) {
+	r := newRig(t, carrying(1, 2))
+	learnt := func() (bytes float64) {
+		_, after, _ := strings.Cut(r.adminText("/backends"), `"token_bytes": `)
+		_, _ = fmt.Sscanf(after, "%f", &bytes)
+		return bytes
+	}
+	for i := range 4 {
+		r.call(streamed(false, 1, fmt.Sprint("warm and long enough for that ", i)))
+	}
+	before := learnt()
+	for i := range 4 {
+		r.call(streamed(false, 200, fmt.Sprint("[[decode-0:die@190]]long enough for that ", i)))
+	}
+	if after := learnt(); r.carriedOn() == 0 || before-after > 0.005 {
+		t.Errorf("%v bytes a token, and %v before %v streams were carried on", after, before, r.carriedOn())
+	}
 }

@@ -416,6 +416,8 @@ func (d *decodeLeg) streamBroke(out *clientWriter, err error) (goesOn bool, _ er
 	}
 	if ended := c.interrupted(); ended != nil { // while another D was to go on
 		c.failure = ended
+	} else if c.carried != nil && c.overdue() {
+		c.failure = fault.ErrDeadline()
 	}
 	if out != nil && !d.relay.foreign {
 		_ = out.write(c.failure.AppendEvent(nil, c.api, d.relay.events), time.Now())

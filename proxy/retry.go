@@ -205,6 +205,10 @@ func (c carrier) carry(f fault.Fault, failed *leg.Failure) (how carriage) {
 		r.usage = k.Usage(kvparams.Usage{Completion: k.Tokens()})
 		return carriedToEnd
 	}
+	if !k.AtSeam() {
+		k.not = carry.Shape
+		return notCarried
+	}
 	c.d.tried = append(c.d.tried, b)
 	c.moved = failed.Moved
 	if k.not = c.goOn(left); k.not != carry.None {
@@ -241,6 +245,7 @@ func (c carrier) goOn(left int) (why carry.Reason) {
 	c.asks, c.snap = kvparams.Completions, c.s.router.Snapshot()
 	c.tokens, _ = c.req.PromptTokens(1, 0)
 	c.d.held.Lower(0)
+	c.bill.text = 0 // the tokens of this prompt say nothing of the client's text
 	k.Join()
 	for range maxRounds {
 		if !c.mayRetry(0, retryPatience) {
@@ -254,6 +259,9 @@ func (c carrier) goOn(left int) (why carry.Reason) {
 		}
 		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.Code).Str("error", f.Told.Why()).
 			Str("prefill", c.p.Lease.Backend.Name()).Str("decode", c.d.Lease.Backend.Name()).Msg("a stream was not carried on")
+		if k.Why() == carry.Diverged { // no other engine can be held to a text that this one did not make
+			return carry.Diverged
+		}
 		if f.Retry == fault.RetryNever || c.interrupted() != nil {
 			break
 		}

@@ -89,7 +89,7 @@ var keyHelp = map[string]string{
 	"decode_only.enabled":   "let a decode engine compute the prompt itself when no prefill engine is available",
 	"decode_only.max_share": "share of the decode pool's slots that requests without a prefill engine may take. Each decode engine counts as decode_max_in_flight slots, or as 256 if that is 0. Further requests wait for queue.wait. 1 means no cap, 0 allows none",
 
-	"carry.max":    "how often another decode engine goes on with a stream whose engine fails (experimental). 0: never",
+	"carry.max":    "how often another decode engine continues a stream whose engine fails (experimental); a second death ends it. 0: never",
 	"carry.stream": "most that is kept of a stream for that, about 6 bytes a token",
 	"carry.memory": "most that is kept of all of them",
 

@@ -72,6 +72,9 @@ func width(text []byte) int {
 	return n
 }
 
+// AtSeam reports whether the client has no text beyond the point from which the answer would be made again, except what is due.
+func (s *Stream) AtSeam() bool { return !s.loose }
+
 // Body appends the body of the continuation. What the client has no text for is made again.
 func (s *Stream) Body(dst []byte, left int) []byte {
 	s.answer = s.answer[:s.whole.ids]
@@ -82,7 +85,7 @@ func (s *Stream) Body(dst []byte, left int) []byte {
 // Join begins the continuation: another engine tells what comes next.
 func (s *Stream) Join() {
 	s.times++
-	s.joined, s.fresh = true, true
+	s.joined = true
 }
 
 // Tokens is how many tokens of the answer the client has.
@@ -128,9 +131,11 @@ func (s *Stream) turn(dst, raw []byte, ev kvparams.Event) (_ []byte, failed bool
 		s.note(raw, ev)
 	}
 	text, reason, stop := piece.Values()
-	if text, s.due, ok = kvparams.CutText(text, s.due); !ok {
+	text, due, ok := kvparams.CutText(text, s.due)
+	if !ok {
 		return dst, true
 	}
+	s.due = due
 	switch ended := string(reason) != "null"; {
 	case ended && len(s.due) > 0:
 		return dst, true

@@ -77,6 +77,7 @@ type Stream struct {
 	all            point
 	// whole is the last point up to which the client has all of the text. A token with a part of a character has none.
 	whole point
+	loose bool   // the client may have more of the text than up to whole
 	mold  []byte // an event with a text, which may be empty
 	// These are kept only with stop strings, for which engines show text later than its ids.
 	text  []byte // that the client has
@@ -128,7 +129,7 @@ func (s *Stream) Ask(tells bool) bool {
 	if !tells && s.why == None {
 		s.why = Concurrent
 	}
-	s.on = s.why == None && s.times < s.room.Max
+	s.on, s.fresh = s.why == None && s.times < s.room.Max, s.joined
 	if s.times == 0 {
 		s.forget()
 	}
@@ -170,7 +171,10 @@ func (s *Stream) forget() {
 		s.held = 0
 	}
 	s.prompt, s.answer, s.text, s.mold, s.marks = s.prompt[:0], s.answer[:0], s.text[:0], s.mold[:0], s.marks[:0]
-	s.asked, s.chars, s.all, s.whole = 0, 0, point{}, point{}
+	s.chars, s.all, s.whole, s.loose = 0, point{}, point{}, false
+	if !s.joined { // otherwise the usage of the stream still needs it
+		s.asked = 0
+	}
 }
 
 // most is how large a buffer a Stream keeps for the next one, in bytes.
@@ -226,7 +230,7 @@ func (s *Stream) note(raw []byte, ev kvparams.Event) {
 		s.add(answer)
 	}
 	if len(shown) > 0 {
-		s.show(shown)
+		s.show(shown, count(answer) == 1)
 	}
 	if need := int64(len(s.prompt) + len(s.answer) + len(s.text) + len(s.marks)*markBytes); need > s.held {
 		s.charge(need)
@@ -244,16 +248,21 @@ func (s *Stream) add(ids []byte) {
 	s.all = point{len(s.answer), s.all.tokens + count(ids)}
 }
 
-// show notes the text of an event.
-func (s *Stream) show(raw []byte) {
+// show notes the text of an event. exact says that it is the text up to the last of its ids: an event of several may end with
+// one that has a part of a character, whose text comes later.
+func (s *Stream) show(raw []byte, exact bool) {
 	if s.req.Held == 0 {
-		s.whole = s.all
+		if s.loose = !exact; exact {
+			s.whole = s.all
+		}
 		return
 	}
 	had := len(s.text)
 	s.text = kvparams.Unescaped(s.text, raw)
 	s.chars += utf8.RuneCount(s.text[had:])
-	s.marks = append(s.marks, mark{s.all, s.chars})
+	if exact {
+		s.marks = append(s.marks, mark{s.all, s.chars})
+	}
 }
 
 // charge charges for need bytes.
