@@ -90,8 +90,8 @@ var keyHelp = map[string]string{
 	"decode_only.max_share": "share of the decode pool's slots that requests without a prefill engine may take. Each decode engine counts as decode_max_in_flight slots, or as 256 if that is 0. Further requests wait for queue.wait. 1 means no cap, 0 allows none",
 
 	"carry.max":    "how often another decode engine continues a stream whose engine fails (experimental); a second death ends it. 0: never",
-	"carry.stream": "most that is kept of a stream for that, about 6 bytes a token",
-	"carry.memory": "most that is kept of all of them",
+	"carry.stream": "most kept of a stream for that, about 6 bytes a token",
+	"carry.memory": "most kept of all streams",
 
 	"usage.rewrite":          "put the prefill engine's cached_tokens into the last usage of an answer",
 	"errors.expose_upstream": "pass on the text of a backend's 5xx, and of its errors inside a stream",
