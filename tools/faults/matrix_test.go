@@ -10,7 +10,7 @@ import (
 )
 
 // rowsWanted is how many rows the matrix has.
-const rowsWanted = 48
+const rowsWanted = 49
 
 func TestMatrixHasEveryRowOnce(t *testing.T) {
 	rows := matrix()
