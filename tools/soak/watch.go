@@ -202,7 +202,9 @@ func state(name string) bool {
 }
 
 // engines reports whether a counter is the engines' own. These begin at 0 when an engine restarts.
-func engines(name string) bool { return strings.HasPrefix(name, "xpyd_engine_prefix_cache_") }
+func engines(name string) bool {
+	return strings.HasPrefix(name, "xpyd_engine_prefix_cache_") || strings.HasPrefix(name, "xpyd_engine_transfer")
+}
 
 func (s *soak) census(ctx context.Context) (c process.Census, err error) {
 	pid, admin, _ := s.proxy.now()
