@@ -74,17 +74,7 @@ func TestBudgetsFitTheMemory(t *testing.T) {
 		{"536870912", []string{"--limits-answer-budget=400MiB", "--routing-prefix-memory=64MiB"}, 32, 128, 400, 64, true},
 		{"max", []string{"--limits-body-budget=1024GiB"}, 32, 1 << 20, 256, 64, false},
 	} {
-		fs := pflag.NewFlagSet("xpyd", pflag.ContinueOnError)
-		AddFlags(fs)
-		if err := fs.Parse(append(c.args, decodeFlag...)); err != nil {
-			t.Fatal(err)
-		}
-		read := NewFiles(false)
-		read.root = rootOf(t, map[string]string{"proc/self/mountinfo": mountV2, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": c.limit})
-		got, err := Load(t.Context(), read, fs, nil)
-		if err != nil {
-			t.Fatalf("%s %q: %v", c.limit, c.args, err)
-		}
+		got := loadWithin(t, c.limit, c.args)
 		l := got.Limits
 		if l.Body>>20 != c.body || l.BodyBudget>>20 != c.bodies || l.AnswerBudget>>20 != c.held || got.Router.Routing.PrefixMemory>>20 != c.prefix {
 			t.Errorf("%s %q: body %d, body_budget %d, answer_budget %d, prefix_memory %d MiB", c.limit, c.args, l.Body>>20, l.BodyBudget>>20, l.AnswerBudget>>20, got.Router.Routing.PrefixMemory>>20)
@@ -93,6 +83,23 @@ func TestBudgetsFitTheMemory(t *testing.T) {
 			t.Errorf("%s %q: warned %t", c.limit, c.args, warned)
 		}
 	}
+}
+
+// loadWithin loads a configuration in a cgroup with that memory limit.
+func loadWithin(t *testing.T, limit string, args []string) Config {
+	t.Helper()
+	fs := pflag.NewFlagSet("xpyd", pflag.ContinueOnError)
+	AddFlags(fs)
+	if err := fs.Parse(append(args, decodeFlag...)); err != nil {
+		t.Fatal(err)
+	}
+	read := NewFiles(false)
+	read.root = rootOf(t, map[string]string{"proc/self/mountinfo": mountV2, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": limit})
+	got, err := Load(t.Context(), read, fs, nil)
+	if err != nil {
+		t.Fatalf("%s %q: %v", limit, args, err)
+	}
+	return got
 }
 
 // A start and xpyd check name each key that a memory limit lowers, with its default and the value that is used.
@@ -108,17 +115,7 @@ func TestLoweredLimitsAreTold(t *testing.T) {
 		{"67108864", []string{"--decode-policy=prefix"}, []string{"limits.body_budget 16MiB 1GiB", "limits.body 16MiB 32MiB", "limits.answer_budget 4MiB 256MiB", "routing.prefix_memory 4MiB 64MiB"}},
 		{"67108864", []string{"--limits-body=8MiB", "--limits-body-budget=16MiB", "--limits-answer-budget=4MiB", "--decode-policy=prefix"}, []string{"routing.prefix_memory 4MiB 64MiB"}},
 	} {
-		fs := pflag.NewFlagSet("xpyd", pflag.ContinueOnError)
-		AddFlags(fs)
-		if err := fs.Parse(append(c.args, decodeFlag...)); err != nil {
-			t.Fatal(err)
-		}
-		read := NewFiles(false)
-		read.root = rootOf(t, map[string]string{"proc/self/mountinfo": mountV2, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": c.limit})
-		got, err := Load(t.Context(), read, fs, nil)
-		if err != nil {
-			t.Fatalf("%s %q: %v", c.limit, c.args, err)
-		}
+		got := loadWithin(t, c.limit, c.args)
 		var told []string
 		for _, w := range Warnings(got) {
 			if strings.Contains(w, "has no effect") {
